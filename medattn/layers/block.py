@@ -1,0 +1,61 @@
+"""Pre-norm Transformer block."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from medattn.attention.functional import attend
+from medattn.encodings.base import PositionSignal
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention; positions turn the queries and keys.
+
+    Args:
+        dim: token width, a multiple of ``num_heads``.
+        num_heads: heads.
+        dropout: probability of dropping an attention weight, in training only.
+    """
+
+    def __init__(self, dim: int, num_heads: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.num_heads, self.dropout = num_heads, dropout
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.out = nn.Linear(dim, dim)
+
+    def forward(self, tokens: Tensor, signal: PositionSignal, mask: Tensor | None = None) -> Tensor:
+        """(B, N, dim) -> (B, N, dim); ``mask`` is boolean, broadcastable to (B, H, N, N)."""
+        q, k, v = self.qkv(tokens).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        dropout = self.dropout if self.training else 0.0
+        mixed = attend(signal.rotate(q), signal.rotate(k), v, mask=mask, dropout=dropout)
+        projected: Tensor = self.out(mixed.transpose(1, 2).flatten(-2))
+        return projected
+
+
+class Block(nn.Module):
+    """x + attention(norm(x)), then x + ffn(norm(x)), with a GELU between the two layers of the ffn.
+
+    Args:
+        ffn_dim: hidden width of the feed-forward network.
+        dropout: probability of dropping a channel of either update, in training only.
+        attention_dropout: see ``SelfAttention``.
+    """
+
+    def __init__(
+        self, dim: int, num_heads: int, ffn_dim: int, *, dropout: float = 0.0, attention_dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(dim)
+        self.attention = SelfAttention(dim, num_heads, dropout=attention_dropout)
+        self.ffn_norm = nn.LayerNorm(dim)
+        self.ffn = nn.Sequential(nn.Linear(dim, ffn_dim), nn.GELU(), nn.Linear(ffn_dim, dim))
+        self.dropout = dropout
+
+    def forward(self, tokens: Tensor, signal: PositionSignal, mask: Tensor | None = None) -> Tensor:
+        """(B, N, dim) -> (B, N, dim)."""
+        tokens = tokens + self._dropped(self.attention(self.attention_norm(tokens), signal, mask))
+        return tokens + self._dropped(self.ffn(self.ffn_norm(tokens)))
+
+    def _dropped(self, update: Tensor) -> Tensor:
+        return F.dropout(update, self.dropout, self.training)

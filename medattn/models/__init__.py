@@ -1,0 +1,6 @@
+"""Models for tasks on volumes."""
+
+from medattn.models.segmentation import SegmentationModel
+from medattn.models.windows import predict_scores
+
+__all__ = ["SegmentationModel", "predict_scores"]
