@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from medattn.encoder import TokenMap, VolumeEncoder, create_encoder
     from medattn.encodings import PositionalEncoding, PositionSignal, SpacingToken, create_encoding, list_encodings
     from medattn.geometry import VoxelGrid, resample, resample_labels
-    from medattn.models import SegmentationModel, predict_scores
+    from medattn.models import SegmentationModel, predict_probabilities
     from medattn.volumes import Volume, load_volume, save_volume
 
 _HOME = {
@@ -23,7 +23,7 @@ _HOME = {
     "medattn.encodings": ("PositionSignal", "PositionalEncoding", "SpacingToken", "create_encoding", "list_encodings"),
     "medattn.attention": ("LayerMacs", "attend", "attention_weights", "layer_macs"),
     "medattn.encoder": ("TokenMap", "VolumeEncoder", "create_encoder"),
-    "medattn.models": ("SegmentationModel", "predict_scores"),
+    "medattn.models": ("SegmentationModel", "predict_probabilities"),
     "medattn.volumes": ("Volume", "load_volume", "save_volume"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
@@ -47,7 +47,7 @@ __all__ = [  # noqa: F822 (resolved by __getattr__)
     "layer_macs",
     "list_encodings",
     "load_volume",
-    "predict_scores",
+    "predict_probabilities",
     "resample",
     "resample_labels",
     "save_volume",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from medattn.geometry.grid import VoxelGrid
 SCANNER_ORIGIN_MM = (0.0, 0.0, 0.0)
 
 
-class Frame(str, Enum):
+class Frame(StrEnum):
     """What a token's coordinate means. Every frame but the first gives (N, 3), in array or world axes.
 
     Unless said otherwise the origin is the centre of the whole volume's field of view, or the point ``origin_mm``.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from medattn.attention.masks import padding_mask
 from medattn.coordinates import Frame, token_coordinates
-from medattn.encodings import PositionalEncoding, SpacingToken, create_encoding
+from medattn.encodings import PositionalEncoding, PositionSignal, SpacingToken, create_encoding
 from medattn.geometry.grid import VoxelGrid
 from medattn.layers import Block, PatchEmbed
 
@@ -118,8 +118,11 @@ class VolumeEncoder(nn.Module):
         """
         _check_batch(volumes, grids, references, origins_mm)
         tokens, lengths = self._embed(volumes)
-        signal = self.encoding(self._coordinates(grids, references, origins_mm).to(_exact_on(tokens.device)))
-        signal = signal.to(tokens.device, tokens.dtype)
+        tokens = tokens.to(self.norm.weight.dtype)  # under autocast the residual stream stays in full precision
+        coords = self._coordinates(grids, references, origins_mm)
+        if tokens.device.type == "mps":
+            coords = coords.float()  # that device has no float64
+        signal = self.encoding(coords.to(tokens.device)).to(tokens.device, tokens.dtype)
         mask = padding_mask(torch.tensor(lengths, device=tokens.device), tokens.shape[1])
         tokens, prefix = signal.add_to(tokens), 0
         if self.spacing_token is not None:
@@ -129,7 +132,7 @@ class VolumeEncoder(nn.Module):
         tokens = self._transform(tokens, signal, attention_mask)[:, prefix:]
         return TokenMap(tokens, tuple(grid.patch_grid(self.patch_size) for grid in grids), mask)
 
-    def _transform(self, tokens: Tensor, signal: Any, keys: Tensor | None) -> Tensor:
+    def _transform(self, tokens: Tensor, signal: PositionSignal, keys: Tensor | None) -> Tensor:
         mask = None if keys is None else keys[:, None, None, :]
         for block in self.blocks:
             tokens = block(tokens, signal, mask)
@@ -163,10 +166,6 @@ class VolumeEncoder(nn.Module):
             for b, grid in enumerate(grids)
         ]
         return nn.utils.rnn.pad_sequence(single, batch_first=True)
-
-
-def _exact_on(device: torch.device) -> tuple[torch.device, torch.dtype]:
-    return device, torch.float32 if device.type == "mps" else torch.float64
 
 
 def _check_sizes(**sizes: Any) -> None:

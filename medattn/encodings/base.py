@@ -46,7 +46,7 @@ class PositionSignal:
         """``tokens`` (B, N, D) plus the additive part."""
         return tokens if self.additive is None else tokens + self.additive
 
-    def rotate(self, x_BHND: Tensor) -> Tensor:  # noqa: N803
+    def rotate(self, x_BHND: Tensor) -> Tensor:
         """Queries or keys (B, H, N, D) turned by the rotary part, in float32 or better."""
         return x_BHND if self.rotary is None else rotate_pairs(x_BHND, self.rotary)
 
@@ -58,12 +58,17 @@ def rotate_pairs(x: Tensor, rotary: Tensor) -> Tensor:
     """
     turned_channels = 2 * rotary.shape[-2]
     pairs = x[..., :turned_channels].to(rotary.dtype).unflatten(-1, (-1, 2))
-    if any(stride % 2 for stride in (*pairs.stride()[:-1], pairs.storage_offset())):
-        pairs = pairs.contiguous()  # an odd head width: complex views need even strides
-    turned = torch.view_as_real(torch.view_as_complex(pairs) * torch.view_as_complex(rotary)).flatten(-2).to(x.dtype)
+    turned = torch.view_as_real(_as_complex(pairs) * _as_complex(rotary)).flatten(-2).to(x.dtype)
     if turned_channels == x.shape[-1]:
         return turned
     return torch.cat([turned, x[..., turned_channels:]], dim=-1)
+
+
+def _as_complex(pairs: Tensor) -> Tensor:
+    """A view where there can be one: it needs neighbouring pairs and even strides, which an odd head width has not."""
+    if pairs.stride(-1) != 1 or any(step % 2 for step in (*pairs.stride()[:-1], pairs.storage_offset())):
+        pairs = pairs.clone(memory_format=torch.contiguous_format)
+    return torch.view_as_complex(pairs)
 
 
 class PositionalEncoding(nn.Module):

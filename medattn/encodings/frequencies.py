@@ -80,7 +80,8 @@ class AxialAngles(nn.Module):
             frequency = float(base) ** (-torch.arange(pairs, dtype=torch.float64) / pairs)
         else:
             shortest, longest = checked_wavelengths_mm(wavelengths_mm)
-            units = _millimetres_per_unit(frame, reference_spacing_mm, reference_extent_mm or longest)
+            extent_mm = longest if reference_extent_mm is None else reference_extent_mm
+            units = _millimetres_per_unit(frame, reference_spacing_mm, extent_mm)
             banks = [
                 2 * math.pi * unit / log_spaced(shortest, longest, n) for unit, n in zip(units, counts, strict=True)
             ]

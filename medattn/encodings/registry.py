@@ -8,6 +8,8 @@ import pkgutil
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from medattn.coordinates import Frame
 from medattn.encodings.base import PositionalEncoding
 
@@ -39,9 +41,7 @@ def list_encodings() -> list[str]:
     return sorted(_discover())
 
 
-def create_encoding(
-    name: str, *, dim: int, num_heads: int, frame: Frame | str, **options: Any
-) -> PositionalEncoding:
+def create_encoding(name: str, *, dim: int, num_heads: int, frame: Frame | str, **options: Any) -> PositionalEncoding:
     """Build the encoding ``name`` for tokens of width ``dim``, ``num_heads`` heads and coordinates in ``frame``.
 
     Raises:
@@ -55,4 +55,5 @@ def create_encoding(
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise ValueError(f"encoding {name!r} has no option {', '.join(unknown)}; it has {', '.join(known) or 'none'}")
-    return cls(dim=dim, num_heads=num_heads, frame=frame, **options)
+    with torch.random.fork_rng(devices=[]):  # parameters drawn here must not change those of the model around
+        return cls(dim=dim, num_heads=num_heads, frame=frame, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -23,21 +24,20 @@ class SpacingToken(nn.Module):
 
     def __init__(self, dim: int, *, reference_spacing_mm: float = 1.0) -> None:
         super().__init__()
-        if not reference_spacing_mm > 0:
-            raise ValueError(f"reference_spacing_mm must be > 0, got {reference_spacing_mm!r}")
+        if not 0 < reference_spacing_mm < math.inf:
+            raise ValueError(f"reference_spacing_mm must be positive and finite, got {reference_spacing_mm!r}")
         self.reference_spacing_mm = float(reference_spacing_mm)
         self.mlp = nn.Sequential(nn.Linear(12, dim), nn.GELU(), nn.Linear(dim, dim))
 
     def features(self, grids: Sequence[VoxelGrid]) -> Tensor:
         """(B, 12) float64: log spacing ratios (i, j, k), then the direction matrix row by row."""
         rows = [
-            torch.cat([(grid.spacing_mm / self.reference_spacing_mm).log(), grid.direction.flatten()])
-            for grid in grids
+            torch.cat([(grid.spacing_mm / self.reference_spacing_mm).log(), grid.direction.flatten()]) for grid in grids
         ]
         return torch.stack(rows)
 
     def forward(self, grids: Sequence[VoxelGrid]) -> Tensor:
         """(B, 1, dim) prefix token of each grid."""
-        weight = self.mlp[0].weight
+        weight = next(self.mlp.parameters())
         out: Tensor = self.mlp(self.features(grids).to(weight.device, weight.dtype))
         return out[:, None]

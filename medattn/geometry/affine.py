@@ -5,7 +5,6 @@ Everything is float64 on the CPU: geometry is small, and a millimetre lost here 
 
 from __future__ import annotations
 
-from itertools import permutations
 from typing import Any
 
 import torch
@@ -65,10 +64,18 @@ def scaling_translation(scale: Any, offset: Any) -> Tensor:
 
 
 def closest_axes(affine: Tensor) -> list[tuple[int, int]]:
-    """For each array axis, the (RAS axis, sign) it runs along most closely, each RAS axis used once."""
-    cosines = affine[:3, :3] / column_norms(affine)
-    world = max(permutations(range(3)), key=lambda p: sum(abs(float(cosines[p[a], a])) for a in range(3)))
-    return [(world[a], 1 if float(cosines[world[a], a]) > 0 else -1) for a in range(3)]
+    """For each array axis, the (RAS axis, sign) it runs along most closely, each RAS axis used once.
+
+    The rule of nibabel's ``io_orientation``, so that ambiguous (doubly oblique, sheared) affines get the same codes
+    here and there: directions of the nearest rotation (polar decomposition), the best aligned array axis first.
+    """
+    left, _, right = torch.linalg.svd(affine[:3, :3] / column_norms(affine))
+    cosines = (left @ right).tolist()  # [RAS axis][array axis]
+    closest: dict[int, int] = {}
+    for axis in sorted(range(3), key=lambda a: -max(abs(row[a]) for row in cosines)):
+        free = [world for world in range(3) if world not in closest.values()]
+        closest[axis] = max(free, key=lambda world: abs(cosines[world][axis]))
+    return [(closest[axis], 1 if cosines[closest[axis]][axis] > 0 else -1) for axis in range(3)]
 
 
 def axis_codes(affine: Tensor) -> tuple[str, str, str]:

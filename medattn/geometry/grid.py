@@ -164,8 +164,9 @@ class VoxelGrid:
 
     def flip(self, axis: int) -> VoxelGrid:
         """Reverse one array axis, as ``torch.flip`` does."""
+        axis = _axis(axis)
         scale, offset = [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]
-        scale[_axis(axis)], offset[axis] = -1.0, self.shape[axis] - 1.0
+        scale[axis], offset[axis] = -1.0, self.shape[axis] - 1.0
         return self._moved(self.shape, _affine.scaling_translation(scale, offset))
 
     def permute(self, axes: Sequence[int]) -> VoxelGrid:
@@ -194,11 +195,12 @@ class VoxelGrid:
         """Same field of view and centre at exactly ``spacing_mm`` (one number or three, array axes).
 
         The extent rule: n = max(1, round(extent / spacing)) voxels, so the field of view changes by at most half
-        a new voxel, its centre not at all; the origin moves, as it must, inside the affine.
+        a new voxel (more only where one voxel is thicker than all of it), its centre not at all; the origin moves,
+        as it must, inside the affine. A half (to .01 voxel, so that header noise cannot decide) rounds up.
         """
         spacing = torch.tensor(as_spacing_mm(spacing_mm), dtype=torch.float64)
         counts = self.extent_mm / spacing
-        shape = [max(1, math.floor(n + 0.5 + 1e-6)) for n in counts.tolist()]
+        shape = [max(1, math.floor(n + 0.51)) for n in counts.tolist()]
         ratio = spacing / self.spacing_mm
         middle = (torch.tensor(shape, dtype=torch.float64) - 1) / 2
         return self._moved(shape, _affine.scaling_translation(ratio, self.center_index - ratio * middle))

@@ -2,7 +2,8 @@
 
 Each output voxel is a weighted sum of input voxels along one axis at a time. On an axis that gets coarser, the weights
 integrate the image over the slice profile of the new voxel; on the others they interpolate linearly. All weights
-reproduce a linear ramp exactly, so nothing is shifted; equal axes are passed through untouched.
+reproduce a linear ramp exactly where they reach no edge of the image, so nothing is shifted; equal axes are passed
+through untouched.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from medattn.geometry.affine import AXIS_NAMES
 from medattn.geometry.grid import VoxelGrid, as_spacing_mm
 
 Profile = Literal["box", "gaussian", "none"]
@@ -120,16 +120,14 @@ def resample(
         thickness_mm: extent of a target voxel's profile, one number or one per axis; its spacing by default. 5 mm
             slices every 2 mm are ``thickness_mm=5`` on a grid of spacing 2.
 
-    Beyond the source's field of view the edge value continues. Equal grids return ``data`` itself.
+    Beyond the outermost voxel centres the edge value continues; a box that is partly outside the field of view is the
+    mean over its part inside. Equal grids return ``data`` itself.
 
     Raises:
         ValueError: for an unknown profile, data not on ``source``, or grids whose axes are not parallel.
         TypeError: if ``data`` is not floating point (labels: ``resample_labels``).
     """
-    if profile not in PROFILES:
-        raise ValueError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
-    if tuple(data.shape[-3:]) != source.shape:
-        raise ValueError(f"data must end in the source grid's shape {source.shape}, got {tuple(data.shape)}")
+    _check(data, "data", source, profile)
     if not data.is_floating_point():
         raise TypeError(f"data must be floating point, got {data.dtype}; for labels use resample_labels")
     scale, offset = index_map(source, target)
@@ -143,6 +141,13 @@ def resample(
         weights = axis_weights(size, new_size, step, start, width, profile)
         data = _along_axis(data, weights.to(data.device, data.dtype), data.ndim - 3 + axis)
     return data
+
+
+def _check(values: Tensor, name: str, source: VoxelGrid, profile: str) -> None:
+    if profile not in PROFILES:
+        raise ValueError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
+    if tuple(values.shape[-3:]) != source.shape:
+        raise ValueError(f"{name} must end in the source grid's shape {source.shape}, got {tuple(values.shape)}")
 
 
 def _along_axis(data: Tensor, weights: Tensor, axis: int) -> Tensor:
@@ -159,8 +164,10 @@ def resample_labels(labels: Tensor, source: VoxelGrid, target: VoxelGrid, *, pro
     label on a tie).
 
     Raises:
+        ValueError: as ``resample``.
         TypeError: if ``labels`` is not an integer tensor.
     """
+    _check(labels, "labels", source, profile)
     if labels.is_floating_point() or labels.is_complex():
         raise TypeError(f"labels must be integers, got {labels.dtype}")
     if source.is_close(target, atol_mm=1e-6):

@@ -9,6 +9,12 @@ from medattn.attention.functional import attend
 from medattn.encodings.base import PositionSignal
 
 
+def _checked_probability(name: str, value: float) -> float:
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must be in [0, 1), got {value!r}")
+    return value
+
+
 class SelfAttention(nn.Module):
     """Multi-head self-attention; positions turn the queries and keys.
 
@@ -20,7 +26,9 @@ class SelfAttention(nn.Module):
 
     def __init__(self, dim: int, num_heads: int, *, dropout: float = 0.0) -> None:
         super().__init__()
-        self.num_heads, self.dropout = num_heads, dropout
+        if dim % num_heads:
+            raise ValueError(f"dim must be a multiple of num_heads, got dim={dim}, num_heads={num_heads}")
+        self.num_heads, self.dropout = num_heads, _checked_probability("attention dropout", dropout)
         self.qkv = nn.Linear(dim, 3 * dim)
         self.out = nn.Linear(dim, dim)
 
@@ -50,7 +58,7 @@ class Block(nn.Module):
         self.attention = SelfAttention(dim, num_heads, dropout=attention_dropout)
         self.ffn_norm = nn.LayerNorm(dim)
         self.ffn = nn.Sequential(nn.Linear(dim, ffn_dim), nn.GELU(), nn.Linear(ffn_dim, dim))
-        self.dropout = dropout
+        self.dropout = _checked_probability("dropout", dropout)
 
     def forward(self, tokens: Tensor, signal: PositionSignal, mask: Tensor | None = None) -> Tensor:
         """(B, N, dim) -> (B, N, dim)."""

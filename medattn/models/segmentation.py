@@ -38,9 +38,11 @@ class SegmentationModel(nn.Module):
     ) -> list[Tensor]:
         """Class scores of each volume, a list of (num_classes, I, J, K); arguments as for ``VolumeEncoder``."""
         encoded = self.encoder(volumes, grids, references=references, origins_mm=origins_mm)
-        scores = self.head(encoded.tokens)
-        return [self._decode(scores[b], tokens, grid) for b, (tokens, grid) in enumerate(zip(encoded.grids, grids, strict=True))]
+        scores = self.head(encoded.tokens).unbind()  # not indexed one by one: each index's gradient fills a whole batch
+        return [self._decode(*sample) for sample in zip(scores, encoded.grids, grids, strict=True)]
 
     def _decode(self, scores: Tensor, tokens: VoxelGrid, grid: VoxelGrid) -> Tensor:
+        """(N, classes x patch voxels) of one sample -> (classes, I, J, K) without what was padding."""
         (i, j, k), (x, y, z) = tokens.shape, grid.shape
-        return from_patches(scores[None, : i * j * k], tokens.shape, self.encoder.patch_size)[0, :, :x, :y, :z]
+        own = scores if len(scores) == i * j * k else scores[: i * j * k]
+        return from_patches(own[None], tokens.shape, self.encoder.patch_size).squeeze(0)[:, :x, :y, :z]

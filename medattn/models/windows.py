@@ -31,7 +31,7 @@ def windows(shape: Triple, window: Triple, stride: Triple) -> Iterator[tuple[Tri
 
 
 @torch.no_grad()
-def predict_scores(
+def predict_probabilities(
     model: SegmentationModel,
     volume: Tensor,
     grid: VoxelGrid,
@@ -41,7 +41,7 @@ def predict_scores(
     origin_mm: Any = None,
     batch_size: int = 8,
 ) -> Tensor:
-    """Mean class scores (num_classes, I, J, K) over overlapping windows of ``volume`` (C, I, J, K).
+    """Mean class probabilities (num_classes, I, J, K) over overlapping windows of ``volume`` (C, I, J, K).
 
     Args:
         grid: the whole volume's grid, as the model shall be told it.
@@ -56,9 +56,11 @@ def predict_scores(
     if volume.ndim != 4 or tuple(volume.shape[1:]) != grid.shape:
         raise ValueError(f"volume must be (C, I, J, K) on a grid of shape {grid.shape}, got {tuple(volume.shape)}")
     size, step = as_triple(window, "window", minimum=1), as_triple(stride, "stride", minimum=1)
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(f"batch_size must be a positive integer, got {batch_size!r}")
     if any(s > w for s, w in zip(step, size, strict=True)):
         raise ValueError(f"stride must not exceed the window, or voxels are missed; got {step} over {size}")
-    scores = volume.new_zeros(model.num_classes, *grid.shape)
+    total = volume.new_zeros(model.num_classes, *grid.shape)
     counts = volume.new_zeros(grid.shape)
     every = list(windows(grid.shape, size, step))
     for places in (every[n : n + batch_size] for n in range(0, len(every), batch_size)):
@@ -70,6 +72,6 @@ def predict_scores(
             origins_mm=None if origin_mm is None else [origin_mm] * len(places),
         )
         for box, part in zip(boxes, found, strict=True):
-            scores[:, *box] += part
+            total[:, *box] += part.softmax(0)
             counts[box] += 1
-    return scores / counts
+    return total / counts

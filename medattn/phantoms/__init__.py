@@ -1,0 +1,6 @@
+"""Continuous anatomy whose intensity and label are known at every point in mm, rendered on any grid."""
+
+from medattn.phantoms.scene import Ellipsoid, Scene
+from medattn.phantoms.torso import TORSO_LABELS, torso_grid, torso_scene
+
+__all__ = ["TORSO_LABELS", "Ellipsoid", "Scene", "torso_grid", "torso_scene"]

@@ -1,0 +1,40 @@
+"""``scripts/compare.py``: a configured study from start to report."""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+
+from medattn.studies.plan import compose_arms
+from medattn.studies.report import format_results_table, write_report
+from medattn.studies.runner import run_study
+from medattn.volumes import FetchError
+
+USER_ERRORS = (ValueError, FileNotFoundError, FetchError, OmegaConfBaseException)
+
+
+def compare(config: DictConfig) -> int:
+    """Run the study that ``config`` composes; returns the exit code, 1 if a run failed."""
+    console = Console()
+    arms = compose_arms(config)
+    settings = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    assert isinstance(settings, dict)
+    study_dir, failures = run_study({str(key): value for key, value in settings.items()}, arms, console)
+    report = write_report(study_dir)
+    console.print(format_results_table(study_dir), highlight=False, markup=False)
+    for failure in failures:
+        console.print(f"failed: {failure}", style="red", highlight=False)
+    if failures:
+        console.print("run the same command again to repeat the failed runs", highlight=False)
+    console.print(f"results: {study_dir / 'results.csv'}\nreport:  {report}", highlight=False, soft_wrap=True)
+    return 1 if failures else 0
+
+
+def main(config: DictConfig) -> int:
+    """``compare`` for the command line: what the user can mend is one line on stderr and exit code 2."""
+    try:
+        return compare(config)
+    except USER_ERRORS as error:
+        Console(stderr=True).print(f"error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+        return 2

@@ -1,0 +1,32 @@
+"""Do the arms of a study differ in nothing but what they claim? Checked on what the runs recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def check_controls(records: list[dict[str, Any]]) -> dict[str, str]:
+    """Statement -> "yes", "no" or what was found, over the finished runs' ``run.json``."""
+    finished = [record for record in records if record.get("status") == "finished"]
+    if not finished:
+        return {"finished runs": "none, nothing to check"}
+    parameters = {record["arm"]: record["parameters"] for record in finished}
+    shared = {record["arm"]: record["parameters"] - record["parameters_position"] for record in finished}
+    return {
+        "same initial weights of the shared parts, seed by seed": _equal_by_seed(finished, "initial_weights"),
+        "same training data in the same order, seed by seed": _equal_by_seed(finished, "data_digest"),
+        "same number of steps": _all_equal([record["steps"] for record in finished]),
+        "same number of parameters but for position": _all_equal(list(shared.values())),
+        "same number of parameters in all": _all_equal(list(parameters.values()))
+        + (f" ({', '.join(f'{arm} {n:,}' for arm, n in parameters.items())})" if len(set(parameters.values())) > 1 else ""),
+    }
+
+
+def _equal_by_seed(records: list[dict[str, Any]], key: str) -> str:
+    seeds = sorted({record["seed"] for record in records})
+    differing = [s for s in seeds if len({r[key] for r in records if r["seed"] == s}) > 1]
+    return f"no: seeds {differing} differ" if differing else f"yes ({len(records)} runs, {len(seeds)} seeds)"
+
+
+def _all_equal(values: list[int]) -> str:
+    return f"yes ({values[0]:,})" if len(set(values)) == 1 else "no"

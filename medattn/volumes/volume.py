@@ -1,0 +1,126 @@
+"""``Volume``: voxel values, the grid that they lie on, and what the reader had to assume."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from medattn.geometry import VoxelGrid
+
+
+class VolumeWarning(UserWarning):
+    """Something about a file that its user should look at: geometry that is doubtful, voxels that are no numbers."""
+
+
+class NoteKind(StrEnum):
+    """What a ``Note`` is about."""
+
+    UNITS_ASSUMED = "units_assumed"
+    """The header names no unit of length; millimetres are assumed."""
+    ORIENTATION_UNKNOWN = "orientation_unknown"
+    """The header gives spacing only: array axes are taken as R, A, S and the origin as 0."""
+    FORMS_DISAGREE = "forms_disagree"
+    """The header holds two geometries that differ."""
+    SHEARED = "sheared"
+    """The array axes do not meet at right angles."""
+    NONFINITE_VOXELS = "nonfinite_voxels"
+    """Some voxels are NaN or infinite; they are kept."""
+    LABELS_ROUNDED = "labels_rounded"
+    """Labels were stored as real numbers, and rounded to integers."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that a reader had to assume or found odd; ``is_warning`` if the user should act on it."""
+
+    kind: NoteKind
+    message: str
+    is_warning: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Volume:
+    """Values ``data`` (C, I, J, K) on ``grid``, whose shape is (I, J, K).
+
+    Attributes:
+        notes: what the reader assumed or found odd.
+        name: what to call the volume in messages, for example its path.
+
+    Raises:
+        ValueError: if ``data`` is not 4-D, or does not have the grid's shape.
+    """
+
+    data: Tensor
+    grid: VoxelGrid
+    notes: tuple[Note, ...] = ()
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        shape = tuple(self.data.shape)
+        if len(shape) != 4 or shape[0] < 1 or shape[1:] != self.grid.shape:
+            raise ValueError(
+                f"data of volume {self.name!r} must have shape (C, I, J, K) with (I, J, K) = {self.grid.shape}, the "
+                f"grid's shape, got {shape}"
+            )
+
+    @property
+    def orientation_known(self) -> bool:
+        """False if the file gave no orientation, so that R/L, A/P and S/I are guesses."""
+        return all(note.kind is not NoteKind.ORIENTATION_UNKNOWN for note in self.notes)
+
+    def crop(self, start: Sequence[int], stop: Sequence[int]) -> Volume:
+        """Voxels ``start`` (inclusive) to ``stop`` (exclusive) along each axis, with the grid to match."""
+        grid = self.grid.crop(start, stop)  # checks the bounds
+        region = tuple(slice(int(a), int(b)) for a, b in zip(start, stop, strict=True))
+        return replace(self, data=self.data[(slice(None), *region)], grid=grid)
+
+    def flip(self, axis: int) -> Volume:
+        """Reverse one array axis, 0 to 2 (not the channels): every value stays where it is in the world."""
+        return replace(self, grid=self.grid.flip(axis), data=torch.flip(self.data, (axis + 1,)))
+
+    def reoriented(self, axcodes: Any) -> Volume:
+        """Permute and flip (never interpolate) until the array axes point to ``axcodes``, for example "RAS".
+
+        Raises:
+            ValueError: for bad axis codes, or if the volume's orientation is unknown.
+        """
+        if not self.orientation_known:
+            raise ValueError(f"volume {self.name!r} cannot be reoriented to {axcodes!r}: its orientation is unknown")
+        axes, flips = self.grid.orientation_to(axcodes)
+        data = self.data.permute(0, *(a + 1 for a in axes)).flip([a + 1 for a in flips])
+        return replace(self, data=data, grid=self.grid.reoriented(axcodes))
+
+
+def check_same_grid(image: Volume, labels: Volume, *, atol_mm: float = 1e-3) -> None:
+    """Make sure that two volumes lie on one grid, voxel for voxel.
+
+    Origins and spacings may differ by ``atol_mm``, and direction cosines by the same number, which is what files
+    lose by rounding; shapes not at all.
+
+    Raises:
+        ValueError: naming the fields that differ (shape, origin_mm, spacing_mm, direction), both values and volumes.
+    """
+    one, two = image.grid, labels.grid
+    who = f"image {image.name!r} and labels {labels.name!r} must lie on one grid"
+    if one.shape != two.shape:
+        raise ValueError(f"{who}, but their shape differs: {one.shape} and {two.shape}")
+    differing = [
+        f"{field} {_rounded(a)} and {_rounded(b)}"
+        for field, a, b in (
+            ("origin_mm", one.origin_mm, two.origin_mm),
+            ("spacing_mm", one.spacing_mm, two.spacing_mm),
+            ("direction", one.direction, two.direction),
+        )
+        if float((a - b).abs().max()) > atol_mm
+    ]
+    if differing:
+        raise ValueError(f"{who} (to {atol_mm} mm), but these differ: {'; '.join(differing)}")
+
+
+def _rounded(values: Tensor) -> Any:
+    return (torch.round(values, decimals=4) + 0.0).tolist()  # + 0.0 turns -0.0 into 0.0
