@@ -28,7 +28,7 @@ _HOME = {
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
-__all__ = [  # noqa: F822 (resolved by __getattr__)
+__all__ = [
     "CoordinateJitter",
     "Frame",
     "LayerMacs",

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from medattn.geometry.affine import scaling_translation
 from medattn.geometry.grid import VoxelGrid
 
 SCANNER_ORIGIN_MM = (0.0, 0.0, 0.0)
@@ -123,12 +122,5 @@ class CoordinateJitter:
         """(told grid of the whole volume, origin in its RAS mm). Always takes six numbers from ``generator``."""
         uniform = 2 * torch.rand(6, generator=generator, dtype=torch.float64) - 1
         factors = torch.exp(uniform[:3] * torch.log1p(torch.tensor(self.scale, dtype=torch.float64)))
-        told = rescaled_about_center(whole, factors)
+        told = whole.with_spacing(whole.spacing_mm * factors)
         return told, told.fov_center_mm + self.shift_mm * uniform[3:]
-
-
-def rescaled_about_center(grid: VoxelGrid, factors: Any) -> VoxelGrid:
-    """``grid`` with each array axis' spacing multiplied by ``factors`` (3,), its centre kept in place."""
-    factors = torch.as_tensor(factors, dtype=torch.float64)
-    moved = scaling_translation(factors, grid.center_index * (1 - factors))
-    return VoxelGrid(grid.shape, grid.affine @ moved)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,18 +11,15 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside ``path`` to write to; on success it takes ``path``'s place in one step.
+    """Give a temporary path beside ``path`` to write to; once it is written it takes ``path``'s place in one step.
 
     The temporary name ends as ``path`` does, since writers choose formats by it. Parent folders are made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     suffix = "".join(path.suffixes[-2:])
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name.removesuffix(suffix)}-", suffix=suffix)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name.removesuffix(suffix)}-{secrets.token_hex(6)}{suffix}")
     try:
         yield temporary
-        temporary.chmod(0o644)
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         os.replace(temporary, path)

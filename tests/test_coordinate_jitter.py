@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from medattn.coordinates import CoordinateJitter, rescaled_about_center, token_coordinates
+from medattn.coordinates import CoordinateJitter, token_coordinates
 from medattn.geometry import VoxelGrid
 from tests.geometry.grids import SEEDS, close, random_grid
 from tests.tokens import PATCH, lps_like, tokens
@@ -83,7 +83,7 @@ def test_a_shift_moves_each_frame_by_the_same_millimetres() -> None:
 
 
 def test_rescaling_about_the_centre_multiplies_the_spacing() -> None:
-    grid = rescaled_about_center(lps_like(), (2.0, 0.5, 1.0))
+    grid = lps_like().with_spacing(lps_like().spacing_mm * torch.tensor([2.0, 0.5, 1.0]))
     assert grid.spacing_mm.tolist() == [4.0, 0.5, 5.0]
     close(grid.fov_center_mm, [93.0, 55.5, 37.5])
     close(grid.to_world([0, 0, 0]), [93 + 14, 55.5 - 2.75, 20.0])

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from medattn.geometry import VoxelGrid
-from medattn.geometry.affine import scaling_translation
 from medattn.geometry.grid import as_triple
 
 _OPPOSITE = {"L": "R", "R": "L", "P": "A", "A": "P", "I": "S", "S": "I"}
@@ -77,8 +76,7 @@ def permuted_spacing_header(grid: VoxelGrid, order: Sequence[int] = (2, 0, 1)) -
     axes = as_triple(order, "order", minimum=0)
     if sorted(axes) != [0, 1, 2]:
         raise ValueError(f"order must be a permutation of (0, 1, 2), got {order!r}")
-    factors = grid.spacing_mm[list(axes)] / grid.spacing_mm
-    return VoxelGrid(grid.shape, grid.affine @ scaling_translation(factors, grid.center_index * (1 - factors)))
+    return grid.with_spacing(grid.spacing_mm[list(axes)])
 
 
 def _check(data: Tensor, grid: VoxelGrid) -> None:

@@ -191,6 +191,14 @@ class VoxelGrid:
             grid = grid.flip(axis)
         return grid
 
+    def with_spacing(self, spacing_mm: Any) -> VoxelGrid:
+        """The same voxels said to be ``spacing_mm`` apart (one number or three): shape, directions and centre stay.
+
+        Not a resampling: it is what a header tells, so it is the tool for wrong and for jittered headers.
+        """
+        factors = torch.tensor(as_spacing_mm(spacing_mm), dtype=torch.float64) / self.spacing_mm
+        return self._moved(self.shape, _affine.scaling_translation(factors, self.center_index * (1 - factors)))
+
     def resampled(self, spacing_mm: Any) -> VoxelGrid:
         """Same field of view and centre at exactly ``spacing_mm`` (one number or three, array axes).
 

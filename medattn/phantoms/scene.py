@@ -124,9 +124,7 @@ class Scene:
         intensities, labels = self._tables()
         return intensities[paint].float(), labels[paint]
 
-    def render(
-        self, grid: VoxelGrid, *, supersample: int | Sequence[int] | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def render(self, grid: VoxelGrid, *, supersample: int | Sequence[int] | None = None) -> tuple[Tensor, Tensor]:
         """Image (1, I, J, K) float32 and labels (1, I, J, K) int64 on ``grid``, which may be oblique or sheared.
 
         A voxel's image is the scene's mean over its box, so slices are as thick as their spacing (box profile) and

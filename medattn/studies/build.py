@@ -45,7 +45,9 @@ def build_subject(data: Config) -> tuple[Subject, list[str]]:
     notes = [f"{v.name}: {note.message}" for v in (image, labels_volume) for note in v.notes]
     for role, volume in (("image", image), ("labels", labels_volume)):
         spacing = " x ".join(f"{s:g}" for s in volume.grid.spacing_mm.tolist())
-        notes.append(f"{role} {volume.name}: {volume.grid.shape} voxels of {spacing} mm, {''.join(volume.grid.axcodes)}")
+        notes.append(
+            f"{role} {volume.name}: {volume.grid.shape} voxels of {spacing} mm, {''.join(volume.grid.axcodes)}"
+        )
     return VolumeSubject(image, labels_volume, data["classes"], profile=data["profile"]), notes
 
 

@@ -18,7 +18,11 @@ def check_controls(records: list[dict[str, Any]]) -> dict[str, str]:
         "same number of steps": _all_equal([record["steps"] for record in finished]),
         "same number of parameters but for position": _all_equal(list(shared.values())),
         "same number of parameters in all": _all_equal(list(parameters.values()))
-        + (f" ({', '.join(f'{arm} {n:,}' for arm, n in parameters.items())})" if len(set(parameters.values())) > 1 else ""),
+        + (
+            f" ({', '.join(f'{arm} {n:,}' for arm, n in parameters.items())})"
+            if len(set(parameters.values())) > 1
+            else ""
+        ),
     }
 
 

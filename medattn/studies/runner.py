@@ -12,7 +12,6 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 
 from medattn.studies import store, worker
@@ -81,13 +80,14 @@ def _plan(
         "baselines": BASELINES,
         "seeds": settings["seeds"],
         "evaluations": [{"name": name, **item} for name, item in evaluations.items()],
-        "classes": [
-            {"label": n, "name": name, "pair": sides.get(n)} for n, name in enumerate(class_names, start=1)
-        ],
+        "classes": [{"label": n, "name": name, "pair": sides.get(n)} for n, name in enumerate(class_names, start=1)],
         "notes": notes,
         "warnings": [],
         "controls": {},
-        "environment": {**store.environment(), "created": datetime.datetime.now().astimezone().isoformat("T", "seconds")},
+        "environment": {
+            **store.environment(),
+            "created": datetime.datetime.now().astimezone().isoformat("T", "seconds"),
+        },
     }
 
 

@@ -42,7 +42,9 @@ def training_spacings(
     if gap_low <= low and gap_high >= high:
         raise ValueError(f"held_out_mm {gap_low, gap_high} leaves nothing of range_mm {low, high}")
     if max_stretch < 1 or not 0 <= stretched_fraction <= 1:
-        raise ValueError(f"need max_stretch >= 1, 0 <= stretched_fraction <= 1, got {max_stretch}, {stretched_fraction}")
+        raise ValueError(
+            f"need max_stretch >= 1, 0 <= stretched_fraction <= 1, got {max_stretch}, {stretched_fraction}"
+        )
     generator = torch.Generator().manual_seed(seed)
     spacings = []
     while len(spacings) < count:

@@ -109,9 +109,7 @@ def training_batch(sampler: CropSampler, scans: Sequence[Scan], size: int, *key:
     return [sampler.draw(scans, generator_for("train", *key, slot)) for slot in range(size)]
 
 
-def evaluation_case(
-    scan: ToldScan, appearance: Appearance, jitter: CoordinateJitter, *key: int | str
-) -> Example:
+def evaluation_case(scan: ToldScan, appearance: Appearance, jitter: CoordinateJitter, *key: int | str) -> Example:
     """A whole scan with the noise, contrast and frame jitter that ``key`` (seed, acquisition, case) decides."""
     generator = generator_for("evaluate", *key)
     reference, origin = jitter.draw(scan.told, generator)

@@ -126,7 +126,7 @@ class EncodingContract:
             assert list(encoding.state_dict()) == []  # no signal, so nothing to hold
             return
         for sample in (0, 1):
-            found = codes(signal, sample)
+            found = codes(signal, sample).detach()
             assert float((torch.cdist(found, found) + torch.eye(36)).min()) > 1e-3
 
     # -- what it may depend on -------------------------------------------------------------------------

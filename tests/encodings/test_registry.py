@@ -152,5 +152,5 @@ class TestTheEncodingInTheGuide(EncodingContract):
         (block,) = re.findall(r"```python\n(.*?)```", guide, flags=re.DOTALL)
         lines = block.splitlines()
         indent = min(len(line) - len(line.lstrip()) for line in lines if line.strip())
-        exec("\n".join(line[indent:] for line in lines), {})  # noqa: S102
+        exec("\n".join(line[indent:] for line in lines), {})
         return ("linear", Frame(request.param))

@@ -78,7 +78,7 @@ def test_worked_angles() -> None:
 @pytest.mark.parametrize("name", ["sincos", "rotary_axial"])
 def test_there_are_as_many_codes_as_tokens(name: str, frame: str, shape: tuple[int, int, int]) -> None:
     coords = token_coordinates(VoxelGrid.from_spacing(shape, (1.0, 2.0, 3.0)), 1, frame)
-    signal = create_encoding(name, dim=6, num_heads=1, frame=frame)(coords[None])
+    signal = create_encoding(name, dim=12, num_heads=1, frame=frame)(coords[None])
     code = signal.additive[0] if signal.rotary is None else signal.rotary[0, 0].flatten(1)  # type: ignore[index]
     count = shape[0] * shape[1] * shape[2]
     assert len(code.mul(1e4).round().unique(dim=0)) == count == len(coords)

@@ -75,9 +75,9 @@ def test_wavelengths_are_log_spaced_from_shortest_to_longest_on_each_axis() -> N
 
 def test_index_coordinates_count_the_reference_spacing() -> None:
     found = features(
-        [[5.0, 10.0, 2.0]], dim=6, frame="index", wavelengths_mm=(50, 50), reference_spacing_mm=(2.5, 5, 6.25)
+        [[5.0, 5.0, 2.0]], dim=6, frame="index", wavelengths_mm=(50, 50), reference_spacing_mm=(2.5, 5, 6.25)
     )
-    close(found[0], [1, 0, 0, -1, 1, 0])  # 12.5, 50 / 2, 12.5 mm: a quarter, ... of 50 mm
+    close(found[0], [1, 0, 0, -1, 1, 0])  # 12.5, 25 and 12.5 mm of a wave of 50 mm
 
 
 def test_fractions_count_the_reference_extent_and_the_longest_wave_by_default() -> None:

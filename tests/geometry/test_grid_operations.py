@@ -205,3 +205,18 @@ def test_a_rotation_by_ten_degrees_is_not_close() -> None:
     c, s = np.cos(np.pi / 18), np.sin(np.pi / 18)
     turned = torch.tensor([[c, -s, 0, 0], [s, c, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
     assert not VoxelGrid((5, 6, 7), IDENTITY).is_close(VoxelGrid((5, 6, 7), turned), atol_mm=0.5)
+
+
+def test_with_spacing_keeps_shape_directions_and_centre_and_changes_only_the_spacing():
+    for seed in range(20):
+        grid = random_grid(seed)
+        told = grid.with_spacing((1.5, 4.0, 2.5))
+        assert told.shape == grid.shape
+        close(told.spacing_mm, torch.tensor([1.5, 4.0, 2.5]).double())
+        close(told.direction, grid.direction)
+        close(told.fov_center_mm, grid.fov_center_mm)
+
+
+def test_with_spacing_refuses_what_is_no_spacing():
+    with pytest.raises(ValueError, match="spacing_mm must be positive and finite"):
+        random_grid(0).with_spacing((1.0, 0.0, 1.0))
