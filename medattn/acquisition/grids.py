@@ -43,7 +43,8 @@ def truncate(
         fraction: 0 <= fraction < 1.
 
     Raises:
-        ValueError: for another code or fraction, if no slice would be left, or ``data`` is not (C, I, J, K) on ``grid``.
+        ValueError: for another code or fraction, if no slice would be left, or if ``data`` is not (C, I, J, K) on
+            ``grid``.
     """
     _check(data, grid)
     if axis_code not in _OPPOSITE:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from medattn.geometry import VoxelGrid
 from medattn.phantoms.anatomy import PARTS, Part
-from medattn.phantoms.scene import Ellipsoid, Scene
+from medattn.phantoms.ellipsoid import Ellipsoid
+from medattn.phantoms.scene import Scene
 
 TORSO_LABELS: dict[str, int] = {
     "spleen": 1,
@@ -47,8 +48,8 @@ def torso_grid() -> VoxelGrid:
 def torso_scene(seed: int = 0) -> Scene:
     """A torso in HU, about 340 x 230 mm across and cut by the field of view above and below, like a scan.
 
-    ``seed`` (>= 0) draws the body's size (+-4 %), and each organ's size (+-5 %) and place (+-3 mm). Left and right twins
-    share these but for 1 mm, and have the same intensity: place and surroundings alone tell them apart.
+    ``seed`` (>= 0) draws the body's size (+-4 %), and each organ's size (+-5 %) and place (+-3 mm). Left and right
+    twins share these but for 1 mm, and have the same intensity: place and surroundings alone tell them apart.
     """
     generator = torch.Generator().manual_seed(seed)
     scale = 1 + BODY_SCALE * float(_uniform(generator, 1))

@@ -44,10 +44,9 @@ def build_subject(data: Config) -> tuple[Subject, list[str]]:
     labels_volume = load_volume(_path("data.labels", data["labels"]), labels=True)
     notes = [f"{v.name}: {note.message}" for v in (image, labels_volume) for note in v.notes]
     for role, volume in (("image", image), ("labels", labels_volume)):
-        spacing = " x ".join(f"{s:g}" for s in volume.grid.spacing_mm.tolist())
-        notes.append(
-            f"{role} {volume.name}: {volume.grid.shape} voxels of {spacing} mm, {''.join(volume.grid.axcodes)}"
-        )
+        grid = volume.grid
+        shape, spacing = (" x ".join(f"{n:g}" for n in values) for values in (grid.shape, grid.spacing_mm.tolist()))
+        notes.append(f"{role} {volume.name}: {shape} voxels of {spacing} mm, axes {''.join(grid.axcodes)}")
     return VolumeSubject(image, labels_volume, data["classes"], profile=data["profile"]), notes
 
 

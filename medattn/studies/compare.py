@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from medattn.studies.plan import compose_arms
+from medattn.studies.plan import compose_arms, study_settings
 from medattn.studies.report import format_results_table, write_report
 from medattn.studies.runner import run_study
 from medattn.volumes import FetchError
@@ -18,9 +18,7 @@ def compare(config: DictConfig) -> int:
     """Run the study that ``config`` composes; returns the exit code, 1 if a run failed."""
     console = Console()
     arms = compose_arms(config)
-    settings = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    assert isinstance(settings, dict)
-    study_dir, failures = run_study({str(key): value for key, value in settings.items()}, arms, console)
+    study_dir, failures = run_study(study_settings(config), arms, console)
     report = write_report(study_dir)
     console.print(format_results_table(study_dir), highlight=False, markup=False)
     for failure in failures:

@@ -17,12 +17,7 @@ def check_controls(records: list[dict[str, Any]]) -> dict[str, str]:
         "same training data in the same order, seed by seed": _equal_by_seed(finished, "data_digest"),
         "same number of steps": _all_equal([record["steps"] for record in finished]),
         "same number of parameters but for position": _all_equal(list(shared.values())),
-        "same number of parameters in all": _all_equal(list(parameters.values()))
-        + (
-            f" ({', '.join(f'{arm} {n:,}' for arm, n in parameters.items())})"
-            if len(set(parameters.values())) > 1
-            else ""
-        ),
+        "same number of parameters in all": _all_equal(list(parameters.values()), parameters),
     }
 
 
@@ -32,5 +27,7 @@ def _equal_by_seed(records: list[dict[str, Any]], key: str) -> str:
     return f"no: seeds {differing} differ" if differing else f"yes ({len(records)} runs, {len(seeds)} seeds)"
 
 
-def _all_equal(values: list[int]) -> str:
-    return f"yes ({values[0]:,})" if len(set(values)) == 1 else "no"
+def _all_equal(values: list[int], by_arm: dict[str, int] | None = None) -> str:
+    if len(set(values)) == 1:
+        return f"yes ({values[0]:,})"
+    return "no: " + ", ".join(f"{arm} {n:,}" for arm, n in by_arm.items()) if by_arm else "no"

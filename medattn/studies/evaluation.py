@@ -28,8 +28,10 @@ def evaluate(
 ) -> tuple[list[Row], Slices, dict[str, str]]:
     """(rows, slices of case 0, aspect ratios) over all acquisitions and cases; the last weights, no selection."""
     model.eval()
-    evaluation, rows, slices, aspects = run.config["evaluation"], [], {}, {}
-    names = arm_columns(run, study)
+    evaluation, names = run.config["evaluation"], arm_columns(run, study)
+    rows: list[Row] = []
+    slices: Slices = {}
+    aspects: dict[str, str] = {}
     for name, told in data.evaluation.items():
         for case, example in enumerate(_cases(told, run.config, name, build_jitter(run.config["task"]))):
             probabilities = predict_probabilities(

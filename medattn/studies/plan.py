@@ -12,7 +12,7 @@ from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from medattn.studies.config import RUN_KEYS
+from medattn.studies.config import RUN_KEYS, StudyConfig
 
 _WORDS_ONLY = ("title", "description")  # keys that change no number
 
@@ -49,11 +49,19 @@ def run_config(config: DictConfig) -> dict[str, Any]:
     """The part of a study's config that decides a run, resolved to plain containers.
 
     Raises:
-        omegaconf.MissingMandatoryValue: naming a value that no config sets.
+        omegaconf.errors.MissingMandatoryValue: naming a value that no config sets.
+        omegaconf.errors.ConfigKeyError: naming a key that the schema does not know, also one added with ``+key=value``.
     """
-    whole = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    assert isinstance(whole, dict)
+    whole = study_settings(config)
     return {key: whole[key] for key in RUN_KEYS}
+
+
+def study_settings(config: DictConfig) -> dict[str, Any]:
+    """A study's whole config, checked against the schema, as plain containers (errors as for ``run_config``)."""
+    whole = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    checked = OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(StudyConfig), whole))
+    assert isinstance(checked, dict)
+    return {str(key): value for key, value in checked.items()}
 
 
 def compose_arms(config: DictConfig) -> list[Arm]:

@@ -73,6 +73,7 @@ def _plan(
     """What the report needs to know besides the results."""
     sides = {n: pair for pair, members in paired_classes(class_names).items() for n in members}
     evaluations = settings["evaluation"]["acquisitions"]
+    created = datetime.datetime.now().astimezone().isoformat("T", "seconds")
     return {
         "study": settings["study"],
         **settings["report"],
@@ -84,10 +85,7 @@ def _plan(
         "notes": notes,
         "warnings": [],
         "controls": {},
-        "environment": {
-            **store.environment(),
-            "created": datetime.datetime.now().astimezone().isoformat("T", "seconds"),
-        },
+        "environment": {**store.environment(), "created": created},
     }
 
 

@@ -14,9 +14,8 @@ from typing import Any
 import pandas as pd
 
 from medattn.studies.statistics import PairedDifference, mean_of, paired_difference
-from medattn.studies.study_files import SPACINGS, Study
+from medattn.studies.study_files import Study
 
-BASELINE_SEED = 0
 UNDISTURBED = ("in_range", "out_of_range", "anisotropic")  # complete, unflipped, told the truth
 RUN = ["arm", "seed", "evaluation"]
 
@@ -122,14 +121,3 @@ def reference_of(evaluation: Mapping[str, Any], study: Study) -> dict[str, Any] 
 def _same_spacing(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
     return all(math.isclose(x, y, rel_tol=1e-3) for x, y in zip(a, b, strict=True))
 
-
-def wrong_spacings(study: Study) -> list[str]:
-    """Evaluations whose rows were measured at another spacing than the plan says, as sentences."""
-    found = []
-    for evaluation in study.evaluations:
-        rows = study.results[study.results["evaluation"] == evaluation["name"]]
-        for measured in rows[list(SPACINGS)].drop_duplicates().itertuples(index=False):
-            if not _same_spacing(tuple(measured), spacing_of(evaluation)):
-                mm = " x ".join(f"{value:g}" for value in measured)
-                found.append(f"{evaluation['name']}: planned at {evaluation['spacing_mm']} mm, measured at {mm} mm")
-    return found

@@ -107,10 +107,10 @@ def _update(
     if not bool(torch.isfinite(loss)):
         raise FloatingPointError(f"the loss is {float(loss)} at step {step}: lower train.learning_rate")
     optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), settings["clip_norm"])
     optimizer.step()
-    return float(loss)
+    return float(loss.detach())
 
 
 def _digest(before: str, batch: Sequence[Example]) -> str:

@@ -42,11 +42,10 @@ def training_spacings(
     if gap_low <= low and gap_high >= high:
         raise ValueError(f"held_out_mm {gap_low, gap_high} leaves nothing of range_mm {low, high}")
     if max_stretch < 1 or not 0 <= stretched_fraction <= 1:
-        raise ValueError(
-            f"need max_stretch >= 1, 0 <= stretched_fraction <= 1, got {max_stretch}, {stretched_fraction}"
-        )
+        got = f"got {max_stretch}, {stretched_fraction}"
+        raise ValueError(f"max_stretch must be >= 1 and stretched_fraction in [0, 1], {got}")
     generator = torch.Generator().manual_seed(seed)
-    spacings = []
+    spacings: list[tuple[float, float, float]] = []
     while len(spacings) < count:
         draw, stretch, axis = torch.rand(3, generator=generator, dtype=torch.float64).tolist()
         base = math.exp(math.log(low) + draw * math.log(high / low))

@@ -21,7 +21,7 @@ HALF_WIDTH_MM = 300.0
 
 
 class PositionLookup:
-    """How often each label was seen per cell of ``CELL_MM`` in ``patient_mm`` coordinates, over jittered training scans.
+    """How often each label was seen per cell of ``CELL_MM`` in ``patient_mm``, over jittered training scans.
 
     Args:
         scans: the training scans.

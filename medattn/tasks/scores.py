@@ -1,8 +1,8 @@
 """Scores of a labelling, from class probabilities: Dice, Dice with sides merged, left/right confusion.
 
-Sides are merged before the label is chosen: a voxel whose probability is split evenly between left and right kidney is a
-kidney, not background. Merging chosen labels instead would punish an arm that cannot tell sides for a structure that it
-found.
+Sides are merged before the label is chosen: a voxel whose probability is split evenly between left and right kidney is
+a kidney, not background. Merging chosen labels instead would punish an arm that cannot tell sides for a structure that
+it found.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ def test_training_spacings_depend_on_the_seed_alone():
     [
         ({"range_mm": (6.5, 3.5)}, r"range_mm must be two positive numbers.*\[6.5, 3.5\]"),
         ({"held_out_mm": (3.0, 7.0)}, "held_out_mm .* leaves nothing"),
-        ({"max_stretch": 0.5}, "max_stretch >= 1"),
-        ({"stretched_fraction": 1.5}, "stretched_fraction <= 1"),
+        ({"max_stretch": 0.5}, "max_stretch must be >= 1"),
+        ({"stretched_fraction": 1.5}, r"stretched_fraction in \[0, 1\], got 2.5, 1.5"),
     ],
 )
 def test_training_spacings_say_what_is_wrong(change, message):
