@@ -21,7 +21,7 @@ def probe(frame: str) -> VolumeEncoder:
     return VolumeEncoder(Probe(dim=24, num_heads=2, frame=frame), patch_size=PATCH, depth=1)
 
 
-@pytest.mark.parametrize("token", [False, True], ids=["", "spacing token"])
+@pytest.mark.parametrize("token", [False, True], ids=["plain", "spacing token"])
 @pytest.mark.parametrize(("encoding", "frame"), ARMS)
 def test_a_padded_volume_is_the_volume_alone(encoding: str, frame: str, token: bool) -> None:
     encoder = small_encoder(encoding, frame, spacing_token=token)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from medattn import VolumeEncoder, VoxelGrid
+from medattn import VolumeEncoder, VoxelGrid, token_coordinates
 from medattn.layers.patch_embed import from_patches, to_patches
 from tests.encoders import PATCH, close, grid_of, small_encoder, volume
 from tests.geometry.grids import random_grid
@@ -29,7 +29,7 @@ def change_by_permutation(encoder: VolumeEncoder, x: Tensor, grid: VoxelGrid) ->
     return float(torch.stack(changes).max().detach())
 
 
-@pytest.mark.parametrize("token", [False, True], ids=["", "spacing token"])
+@pytest.mark.parametrize("token", [False, True], ids=["plain", "spacing token"])
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
 def test_without_position_permuted_patches_give_permuted_tokens(training: bool, token: bool) -> None:
     encoder = small_encoder("none", spacing_token=token).train(training)
@@ -121,7 +121,7 @@ def test_the_spacing_token_tells_spacing_and_direction(encoding: str, frame: str
 def test_the_spacing_token_has_no_place_of_its_own(encoding: str) -> None:
     """Only the tokens' own coordinates matter: a forward with the signal of the tokens, done by hand, is the same."""
     encoder, x, grid = small_encoder(encoding, spacing_token=True, depth=1).eval(), volume(SHAPE), grid_of()
-    coords = encoder._coordinates([grid], None, None)
+    coords = token_coordinates(grid, PATCH, encoder.frame)[None]
     signal = encoder.encoding(coords).to(x.device, torch.float32)
     assert encoder.spacing_token is not None
     place = torch.cat([encoder.spacing_token([grid]), signal.add_to(encoder.patch_embed(x[None]))], dim=1)
@@ -175,7 +175,7 @@ def test_index_and_mm_agree_on_an_oblique_crop_at_the_reference_spacing(encoding
     whole = VoxelGrid((9, 8, 7), random_grid(3).affine).with_spacing(spacing)
     crop, x = whole.crop((1, 2, 3), (5, 8, 6)), volume(SHAPE)
     outputs = {
-        frame: encoder([x], [crop], references=[whole], origins_mm=None).tokens
+        frame: encoder([x], [crop], references=[whole]).tokens
         for frame, encoder in arms(encoding, spacing, whole.shape).items()
     }
     for frame in ("mm", "fraction"):
@@ -190,7 +190,9 @@ def test_twins_have_equal_attention_logits(encoding: str) -> None:
     tokens = torch.randn(1, 12, 24, generator=generator)
     logits = {}
     for frame, encoder in arms(encoding, (2.0, 3.0, 5.0), SHAPE).items():
-        signal = encoder.encoding(encoder._coordinates([reference], None, None)).to(tokens.device, torch.float32)
+        signal = encoder.encoding(token_coordinates(reference, PATCH, encoder.frame)[None]).to(
+            tokens.device, torch.float32
+        )
         q, k, _ = (
             encoder.blocks[0].attention.qkv(signal.add_to(tokens)).unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)
         )

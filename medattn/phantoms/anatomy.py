@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-Point = tuple[float, float, float]
+from medattn.phantoms.ellipsoid import Point
 
 FAT, MUSCLE, BONE, MARROW, FLUID, GAS, VESSEL = -100.0, 55.0, 500.0, 250.0, 10.0, -850.0, 150.0
 LUNG, LIVER, SPLEEN, KIDNEY, BOWEL, DISC = -800.0, 60.0, 50.0, 140.0, 35.0, 80.0
@@ -45,12 +45,12 @@ def _pair(name: str, hu: float, center_mm: Point, radii_mm: Point, tilt_deg: Poi
 
 
 _TRUNK = (
-    Part("trunk", FAT, (0, 0, 0), (166, 114, 480)),
+    Part("trunk", FAT, (0, 0, 0), (157, 112, 480)),
     _pair("trunk", FAT, (68, -55, -165), (88, 78, 100)),
-    Part("trunk", MUSCLE, (0, 2, 0), (150, 98, 470)),
+    Part("trunk", MUSCLE, (0, 2, 0), (145, 98, 470)),
     # Tilted discs of bone: what the cavity leaves of them are the ribs.
-    *(Part("trunk", BONE, (0, 2, z), (150, 97, 10), (-18, 0, 0)) for z in (55, 83, 111, 139, 167, 195)),
-    Part("trunk", FAT, (0, 7, 0), (138, 85, 460)),
+    *(Part("trunk", BONE, (0, 2, z), (145, 97, 10), (-18, 0, 0)) for z in (55, 83, 111, 139, 167, 195)),
+    Part("trunk", FAT, (0, 7, 0), (134, 85, 460)),
 )
 
 _BACK = (
@@ -68,7 +68,7 @@ _CHEST = (
 
 _UPPER_ABDOMEN = (
     _organ("liver", LIVER, (68, 4, 28), (58, 68, 58)),
-    _organ("liver", LIVER, (92, -2, -22), (30, 44, 52)),
+    _organ("liver", LIVER, (90, 0, -14), (30, 44, 46)),
     _organ("liver", LIVER, (8, 36, 44), (58, 30, 30), (0, 18, 0)),
     Part("stomach", BOWEL, (-56, 28, 40), (42, 36, 40), (0, 25, 0)),
     Part("stomach", GAS, (-58, 44, 48), (26, 15, 20)),

@@ -70,8 +70,9 @@ class Scene:
         Equal grids give equal bits, and a flipped or permuted grid gives the flipped or permuted arrays, bit for bit.
 
         Args:
-            supersample: points per voxel along each array axis, one number or three. By default at least 2, and so
-                many that points are at most ``MAX_STEP_MM`` apart.
+            supersample: points per voxel along each array axis, one number or three. By default the odd number >= 3
+                that puts them at most ``MAX_STEP_MM`` apart: of an even number of points half can be on either side
+                of an edge, and such ties, which go to the lower label, shrink every organ.
 
         Raises:
             ValueError: if ``supersample`` is not positive integers.
@@ -82,5 +83,5 @@ class Scene:
 
 
 def _default_steps(grid: VoxelGrid) -> Triple:
-    steps = [max(2, math.ceil(spacing / MAX_STEP_MM - 1e-6)) for spacing in grid.spacing_mm.tolist()]
+    steps = [max(3, math.ceil(spacing / MAX_STEP_MM - 1e-6) // 2 * 2 + 1) for spacing in grid.spacing_mm.tolist()]
     return steps[0], steps[1], steps[2]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from medattn.geometry import VoxelGrid
 from medattn.phantoms.anatomy import PARTS, Part
-from medattn.phantoms.ellipsoid import Ellipsoid
+from medattn.phantoms.ellipsoid import Ellipsoid, Point, Rotation
 from medattn.phantoms.scene import Scene
 
 TORSO_LABELS: dict[str, int] = {
@@ -48,7 +48,7 @@ def torso_grid() -> VoxelGrid:
 def torso_scene(seed: int = 0) -> Scene:
     """A torso in HU, about 340 x 230 mm across and cut by the field of view above and below, like a scan.
 
-    ``seed`` (>= 0) draws the body's size (+-4 %), and each organ's size (+-5 %) and place (+-3 mm). Left and right
+    ``seed`` draws the body's size (+-4 %), and each organ's size (+-5 %) and place (+-3 mm). Left and right
     twins share these but for 1 mm, and have the same intensity: place and surroundings alone tell them apart.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -79,17 +79,17 @@ class _Jitter:
 
 def _ellipsoids(part: Part, jitter: _Jitter, scale: float) -> Iterator[Ellipsoid]:
     center = scale * torch.tensor(part.center_mm, dtype=torch.float64) + jitter.shift_mm
-    radii = (scale * jitter.scale * torch.tensor(part.radii_mm, dtype=torch.float64)).tolist()
+    radii = _point(scale * jitter.scale * torch.tensor(part.radii_mm, dtype=torch.float64))
     rotation = rotation_matrix(part.tilt_deg)
     if not part.paired:
         label = TORSO_LABELS[part.organ] if part.labelled else 0
-        yield Ellipsoid(tuple(center.tolist()), tuple(radii), part.hu, label, _rows(rotation))
+        yield Ellipsoid(_point(center), radii, part.hu, label, _rows(rotation))
         return
     mirror = torch.tensor([-1.0, 1.0, 1.0], dtype=torch.float64)
     left = center * mirror + jitter.twin_mm
     for side, place, turn in (("right", center, rotation), ("left", left, mirror[:, None] * rotation * mirror)):
         label = TORSO_LABELS[f"{part.organ}_{side}"] if part.labelled else 0
-        yield Ellipsoid(tuple(place.tolist()), tuple(radii), part.hu, label, _rows(turn))
+        yield Ellipsoid(_point(place), radii, part.hu, label, _rows(turn))
 
 
 def rotation_matrix(tilt_deg: tuple[float, float, float]) -> Tensor:
@@ -105,5 +105,10 @@ def rotation_matrix(tilt_deg: tuple[float, float, float]) -> Tensor:
     return result
 
 
-def _rows(rotation: Tensor) -> tuple[tuple[float, float, float], ...]:
-    return tuple((row[0], row[1], row[2]) for row in rotation.tolist())
+def _point(values: Tensor) -> Point:
+    x, y, z = values.tolist()
+    return x, y, z
+
+
+def _rows(rotation: Tensor) -> Rotation:
+    return _point(rotation[0]), _point(rotation[1]), _point(rotation[2])

@@ -39,11 +39,11 @@ def class_figure(study: Study, dice: Mapping[tuple[str, str, str], float]) -> Fi
                 va="center", fontsize=7.5,
             )
             _numbers(axes, block)
-        grid[0].xaxis.tick_top()
         names = [name.replace("_", " ") for name in classes]
         grid[0].set_xticks(range(len(classes)), names, rotation=45, ha="left", rotation_mode="anchor", fontsize=7.5)
+        grid[0].tick_params(labeltop=True, labelbottom=False)
         for axes in grid[1:]:
-            axes.tick_params(labeltop=False, labelbottom=False)
+            axes.tick_params(labelbottom=False)
         figure.colorbar(mesh, ax=list(grid), location="bottom", shrink=0.4, aspect=40, pad=0.01, label="Dice")
     return figure
 

@@ -19,7 +19,7 @@ from medattn.studies.study_files import Slice
 
 # Hues that stay apart for the common kinds of colour blindness (Okabe-Ito, and Tol's wine and indigo). Light and dark tell
 # the sides of a pair apart; the numbers tell everything apart.
-HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#882255", "#332288")
+HUES = ("#0072B2", "#D55E00", "#009E73", "#F0E442", "#E69F00", "#56B4E9", "#CC79A7", "#882255", "#332288")
 COLUMNS = 4
 ENOUGH_PIXELS = 6  # smaller regions get no number
 
@@ -74,7 +74,8 @@ def _draw(
     shown = set(np.unique(np.concatenate([labels.ravel() for _, _, labels in panels if labels is not None])).tolist())
     legend = [entry for entry in classes if entry["label"] in shown]
     with rc_context(STYLE):  # type: ignore[arg-type]
-        figure = Figure(figsize=(WIDTH, rows * (height + 0.3) + 0.2 * -(-len(legend) // COLUMNS) + 0.1))
+        figure = Figure(figsize=(WIDTH, rows * (height + 0.22) + 0.17 * -(-len(legend) // COLUMNS) + 0.1))
+        figure.get_layout_engine().set(h_pad=0.02, w_pad=0.02, hspace=0.01, wspace=0.01)
         grid = list(figure.subplots(rows, COLUMNS, squeeze=False).flat)
         for axes, (title, example, labels) in zip(grid, panels, strict=False):
             _panel(axes, title, example, labels, colors)

@@ -12,7 +12,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")  # 8 against 7 colours: 56 distinct combinations
 GREY = "#6b6b6b"
 SHADE = "#f3f3f0"
@@ -79,7 +79,7 @@ def render(figure: Figure, ending: str = "svg") -> bytes:
     buffer = io.BytesIO()
     with rc_context(STYLE):  # type: ignore[arg-type]
         metadata = {"Date": None} if ending == "svg" else {"Software": None}
-        figure.savefig(buffer, format=ending, dpi=150, metadata=metadata)
+        figure.savefig(buffer, format=ending, dpi=180, metadata=metadata)
     return buffer.getvalue()
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from medattn.studies.figure_style import BASELINE_STYLES, GREY, SHADE, STYLE, ArmStyle, arm_styles, legend_above
-from medattn.studies.statistics import PairedDifference
+from medattn.studies.statistics import PairedDifference, mean_of
 from medattn.studies.study_files import Study
 from medattn.studies.summary import Scores, is_undisturbed, spacing_of
 
@@ -49,7 +51,7 @@ def score_figure(study: Study, scores: Scores, label: str) -> Figure:
 
 def _points(axes: Axes, values: Sequence[float], y: float, style: ArmStyle, label: str | None) -> None:
     """Seeds of one arm on one row; a point outside the axes keeps the arm in the legend even without a seed."""
-    axes.plot([-9, *values], [y] * (len(values) + 1), style.marker, color=style.color, ms=4.5, alpha=0.75, mew=0, label=label)
+    axes.plot([-9, *values], [y] * (len(values) + 1), style.marker, color=style.color, ms=4.5, alpha=0.8, mew=0, label=label)
     if values:
         axes.plot([np.mean(values)], [y], "|", color=style.color, ms=10, mew=2)
 
@@ -57,20 +59,15 @@ def _points(axes: Axes, values: Sequence[float], y: float, style: ArmStyle, labe
 def _baselines(
     axes: Axes, study: Study, scores: Scores, evaluation: str, span: tuple[float, float], first: bool
 ) -> None:
-    for entry, dashes in zip(study.baselines, _dashes(len(study.baselines)), strict=True):
-        for value in scores.of(entry["name"], evaluation).values():
-            axes.plot([value, value], span, color=GREY, ls=dashes, lw=1.3, label=entry["title"] if first else None)
-            first = False
-
-
-def _dashes(n: int) -> list[Any]:
-    return [BASELINE_STYLES[i % len(BASELINE_STYLES)] for i in range(n)]
+    for entry, dashes in zip(study.baselines, cycle(BASELINE_STYLES), strict=False):
+        values = list(scores.of(entry["name"], evaluation).values()) or [-9.0]
+        axes.plot(values[:1] * 2, span, color=GREY, ls=dashes, lw=1.3, label=entry["title"] if first else None)
 
 
 def wrap(text: str, width: int) -> str:
-    """Break ``text`` at spaces into lines of about ``width`` characters."""
+    """Break ``text`` at spaces, but not inside parentheses, into lines of about ``width`` characters."""
     lines = [""]
-    for word in text.split():
+    for word in re.split(r" (?![^(]*\))", text):
         if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
             lines.append(word)
         else:
@@ -106,7 +103,7 @@ def difference_figure(study: Study, scores: Scores) -> Figure:
 def _difference(axes: Axes, pair: PairedDifference, y: int, style: ArmStyle) -> None:
     if pair.interval is not None:
         axes.plot(pair.interval, [y, y], "-", color=style.color, lw=1.2)
-    axes.plot(pair.values, [y] * len(pair.values), style.marker, color=style.color, ms=4.5, alpha=0.75, mew=0)
+    axes.plot(pair.values, [y] * len(pair.values), style.marker, color=style.color, ms=4.5, alpha=0.8, mew=0)
     if pair.seeds:
         axes.plot([pair.mean], [y], "|", color=style.color, ms=12, mew=2)
 
@@ -145,7 +142,7 @@ def _panels(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, Panel]:
         panels["iso"] = ("isotropic", "spacing (mm)", {geometric_mean(e): [e] for e in isotropic})
     for evaluation in (e for e in evaluations if anisotropy(e)[0] != 1):
         ratio, axis = anisotropy(evaluation)
-        new: Panel = (f"stretched along {axis}", "largest / smallest spacing", {})
+        new: Panel = (f"axis {axis} stretched", "largest / smallest spacing", {})
         members = panels.setdefault(axis, new)[2]
         if not members and isotropic:
             members[1.0] = [min(isotropic, key=lambda e: abs(np.log(geometric_mean(e) / geometric_mean(evaluation))))]
@@ -165,10 +162,11 @@ def _spacing_panel(
             for evaluation in members[place]
             for value in scores.of(name, evaluation["name"]).values()
         ]
-        axes.plot([x + shift for x, _ in points], [v for _, v in points], style.marker, color=style.color, ms=4, alpha=0.75, mew=0)
-        means = [np.mean([scores.mean(name, e["name"]) for e in members[place]]) for place in places]
-        axes.plot(np.arange(len(places)) + shift, means, "-", marker="_", ms=9, color=style.color, lw=1.1, mew=2,
-                  label=study.titles[name])
+        means = [mean_of([scores.mean(name, e["name"]) for e in members[place]]) for place in places]
+        look = {"color": style.color, "ms": 4.5, "mew": 0}
+        axes.plot([x + shift for x, _ in points], [v for _, v in points], style.marker, alpha=0.8, **look)
+        axes.plot(np.arange(len(places)) + shift, means, "-", color=style.color, lw=1.2)
+        axes.plot([], [], "-", marker=style.marker, lw=1.2, label=study.titles[name], **look)
     axes.set_xticks(range(len(places)), [f"{place:.3g}" for place in places])
     axes.set_xlim(-0.4, len(places) - 0.6)
 

@@ -27,11 +27,9 @@ class Finding:
     @property
     def sentence(self) -> str:
         d = self.difference
-        seeds = ", ".join(f"seed {s} {signed(v)}" for s, v in zip(d.seeds, d.values, strict=True))
-        doubt = "" if d.agrees else "; the seeds disagree in sign"
-        return (
-            f"{mean_of(d.first):.3f} against {mean_of(d.second):.3f}, difference {signed(d.mean)} ({seeds}{doubt})"
-        )
+        seeds = ", ".join(signed(value) for value in d.values)
+        doubt = "" if d.agrees else "; seeds disagree in sign"
+        return f"{mean_of(d.first):.3f} against {mean_of(d.second):.3f}, {signed(d.mean)} ({seeds}{doubt})"
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ def what_seeds_can_show(n: int, comparisons: int) -> str:
     floor += f"{smallest_attainable_p(n):.4g}, however large a difference is"
     if smallest_attainable_p(n) > LEVEL:
         return (
-            f"{floor}. So the numbers below describe these runs and test nothing; at least {seeds_needed(LEVEL)} seeds "
+            f"{floor}. So the numbers describe these runs and test nothing; at least {seeds_needed(LEVEL)} seeds "
             f"would be needed to reach {LEVEL:g}."
         )
     return (

@@ -1,0 +1,199 @@
+"""The report's tables and lists, as plain values for the template."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from medattn.studies.findings import loss_fall, signed
+from medattn.studies.study_files import RunFile, Study, read_slice
+from medattn.studies.summary import Scores, SeedScores, reference_of
+
+KINDS = {
+    "in_range": "spacing in the training range",
+    "out_of_range": "spacing out of the training range",
+    "anisotropic": "anisotropic",
+    "flipped": "array flipped",
+    "truncated": "field of view cut off",
+    "wrong_header": "told a wrong spacing",
+}
+NOTHING = "\N{EN DASH}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A mean and the seeds it is the mean of, in the plan's order of seeds; a dash where there is no score."""
+
+    mean: str
+    seeds: list[str]
+
+
+@dataclass(frozen=True)
+class Row:
+    title: str
+    is_baseline: bool
+    cells: list[Cell]
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """Parameters, time and the end of training of one arm; texts with a dash where nothing was recorded."""
+
+    title: str
+    parameters: str
+    position: str
+    steps: str
+    train_seconds: str
+    evaluate_seconds: str
+    loss_fall: str
+
+
+def number(value: float) -> str:
+    """Three decimals, or a dash for NaN."""
+    return NOTHING if math.isnan(value) else f"{value:.3f}"
+
+
+def kind_title(evaluation: dict[str, Any]) -> str:
+    return KINDS.get(evaluation["kind"], evaluation["kind"].replace("_", " "))
+
+
+def score_rows(study: Study, scores: Scores) -> list[Row]:
+    """Arms, then baselines; one cell per evaluation."""
+    rows = []
+    for entry in (*study.arms, *study.baselines):
+        baseline = entry in study.baselines
+        cells = []
+        for evaluation in study.evaluations:
+            values = scores.of(entry["name"], evaluation["name"])
+            seeds = [] if baseline else [number(values.get(seed, math.nan)) for seed in study.seeds]
+            cells.append(Cell(number(scores.mean(entry["name"], evaluation["name"])), seeds))
+        rows.append(Row(entry["title"], baseline, cells))
+    return rows
+
+
+def cost_table(study: Study, scores: Scores) -> tuple[list[dict[str, Any]], list[Row]]:
+    """What a flip, a truncation or a wrong header costs each arm against the undisturbed evaluation at the same spacing.
+
+    Returns:
+        (disturbed evaluations that have such a reference, with its title as ``reference``; a row per arm).
+    """
+    pairs = [(e, r) for e in study.evaluations if (r := reference_of(e, study)) is not None]
+    rows = []
+    for arm in study.arms:
+        cells = []
+        for evaluation, reference in pairs:
+            disturbed, normal = (scores.of(arm["name"], e["name"]) for e in (evaluation, reference))
+            cells.append(_difference_cell(study, disturbed, normal))
+        rows.append(Row(arm["title"], False, cells))
+    return [{**e, "reference": r["title"]} for e, r in pairs], rows
+
+
+def _difference_cell(study: Study, first: SeedScores, second: SeedScores) -> Cell:
+    both = {seed: first[seed] - second[seed] for seed in study.seeds if seed in first and seed in second}
+    mean = signed(sum(both.values()) / len(both)) if both else NOTHING
+    return Cell(mean, [signed(both[seed]) if seed in both else NOTHING for seed in study.seeds])
+
+
+def difference_rows(study: Study, scores: Scores) -> list[dict[str, Any]]:
+    """Every paired difference, its interval and exact sign-flip p."""
+    rows = []
+    for first, second in study.plan.get("comparisons", []):
+        for evaluation in study.evaluations:
+            pair = scores.difference(first, second, evaluation["name"])
+            values = dict(zip(pair.seeds, pair.values, strict=True))
+            interval = pair.interval
+            rows.append(
+                {
+                    "comparison": f"{study.titles[first]} \N{MINUS SIGN} {study.titles[second]}",
+                    "evaluation": evaluation["title"],
+                    "seeds": [signed(values[s]) if s in values else NOTHING for s in study.seeds],
+                    "mean": signed(pair.mean) if pair.seeds else NOTHING,
+                    "interval": f"{signed(interval[0])} to {signed(interval[1])}" if interval else NOTHING,
+                    "p": f"{pair.p:.3g}" if pair.p is not None else NOTHING,
+                }
+            )
+    return rows
+
+
+def run_costs(study: Study) -> list[RunCost]:
+    """One entry per arm, over its finished runs."""
+    costs = []
+    for arm in study.arms:
+        runs = [run for run in study.runs if run.arm == arm["name"] and run.status == "finished"]
+        falls = [fall for run in runs if math.isfinite(fall := loss_fall(run))]
+        costs.append(
+            RunCost(
+                arm["title"],
+                _same(runs, "parameters", "{:,}".format),
+                _same(runs, "parameters_position", "{:,}".format),
+                _same(runs, "steps", "{:,}".format),
+                _each(runs, "train_seconds"),
+                _each(runs, "evaluate_seconds"),
+                ", ".join(f"{fall:.1%}" for fall in falls) or NOTHING,
+            )
+        )
+    return costs
+
+
+def _same(runs: Sequence[RunFile], key: str, form: Callable[[Any], str]) -> str:
+    """The value that all runs have, or each different one."""
+    return " or ".join(dict.fromkeys(form(run.record[key]) for run in runs if key in run.record)) or NOTHING
+
+
+def _each(runs: Sequence[RunFile], key: str) -> str:
+    return ", ".join(f"{run.record[key]:.1f}" for run in runs if key in run.record) or NOTHING
+
+
+def problems(study: Study) -> list[str]:
+    """Everything the plan promises and the folder lacks, one sentence each."""
+    found = []
+    for run in study.unfinished:
+        name = f"{study.titles[run.arm]}, seed {run.seed}"
+        if run.status == "missing":
+            found.append(f"{name}: missing; there is no run.json in {run.directory}.")
+        else:
+            trace = run.record.get("failure_file")
+            found.append(f"{name}: {run.status}. {run.record.get('failure') or 'No reason was recorded.'}"
+                         + (f" Traceback: {trace}." if trace else ""))
+    found += [f"{study.titles[r.arm]}, seed {r.seed}: finished, but results.csv has none of its rows." for r in study.without_rows]
+    found += missing_examples(study)
+    if study.left_out:
+        found.append(f"{study.left_out} rows of results.csv belong to no finished run of this plan and were left out.")
+    if not study.config_text:
+        found.append("config.yaml is missing, so the settings cannot be shown.")
+    return found
+
+
+def example_seed(study: Study) -> int:
+    """The seed whose slices are shown: the first."""
+    return study.seeds[0]
+
+
+def missing_examples(study: Study) -> list[str]:
+    """Finished runs of the shown seed that kept no usable example of some evaluation."""
+    found = []
+    for run in study.runs:
+        if run.seed != example_seed(study) or run.status != "finished":
+            continue
+        lacking = [e["title"] for e in study.evaluations if read_slice(study.folder, run, e["name"]) is None]
+        if lacking:
+            found.append(f"{study.titles[run.arm]}, seed {run.seed}: no example slice of {', '.join(lacking)}.")
+    return found
+
+
+def run_warnings(study: Study) -> list[str]:
+    """Warnings of the study, then those of its runs with the runs that raised them."""
+    by_message: dict[str, list[str]] = {}
+    for run in study.runs:
+        for message in run.record.get("warnings", []):
+            by_message.setdefault(message, []).append(f"{study.titles[run.arm]}, seed {run.seed}")
+    return [*study.plan.get("warnings", []), *(f"{m} ({'; '.join(runs)})" for m, runs in by_message.items())]
+
+
+def code_versions(study: Study) -> list[str]:
+    """The commits that the runs were made with, the plan's first."""
+    planned = study.plan.get("environment", {}).get("git_commit")
+    commits = [planned, *(run.record.get("git_commit") for run in study.runs)]
+    return list(dict.fromkeys(commit for commit in commits if commit))

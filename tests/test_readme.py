@@ -1,0 +1,43 @@
+"""What the README shows is run as it stands."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from medattn import VoxelGrid, save_volume
+from medattn.volumes import Volume
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_the_snippet_runs_as_printed(tmp_path, monkeypatch, capsys):
+    grid = VoxelGrid.from_spacing((40, 24, 32), (1.0, 1.0, 1.5))
+    save_volume(tmp_path / "scan.nii.gz", Volume(torch.randn(1, *grid.shape), grid))
+    monkeypatch.chdir(tmp_path)
+    snippet = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
+    assert len(snippet.strip().splitlines()) <= 12
+    names: dict[str, object] = {}
+    exec(compile(snippet, "README.md", "exec"), names)
+    assert names["coords"].shape == (5 * 3 * 4, 3)
+    assert names["batch"].tokens.shape == (2, 60, 192)
+    assert names["batch"].mask.sum(1).tolist() == [60, 5 * 3 * 2]
+    assert "'R', 'A', 'S'" in capsys.readouterr().out
+
+
+def test_contributing_example_makes_an_encoding(monkeypatch):
+    from medattn.encodings import create_encoding, registry
+
+    monkeypatch.setattr(registry, "_ENCODINGS", dict(registry._ENCODINGS))
+    example = re.search(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL).group(1)
+    exec(compile("\n".join(line[3:] for line in example.splitlines()), "CONTRIBUTING.md", "exec"), {"__name__": "example"})
+    encoding = create_encoding("linear", dim=12, num_heads=2, frame="mm", scale_mm=50.0)
+    assert encoding(torch.zeros(1, 5, 3)).additive.shape == (1, 5, 12)
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/log.md"])
+def test_links_to_files_lead_somewhere(page):
+    links = re.findall(r"\]\((?!http)([^)#]+)\)", (ROOT / page).read_text())
+    missing = [link for link in links if not ((ROOT / page).parent / link).exists()]
+    assert not missing
