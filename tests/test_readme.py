@@ -31,7 +31,10 @@ def test_contributing_example_makes_an_encoding(monkeypatch):
 
     monkeypatch.setattr(registry, "_ENCODINGS", dict(registry._ENCODINGS))
     example = re.search(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL).group(1)
-    exec(compile("\n".join(line[3:] for line in example.splitlines()), "CONTRIBUTING.md", "exec"), {"__name__": "example"})
+    exec(
+        compile("\n".join(line[3:] for line in example.splitlines()), "CONTRIBUTING.md", "exec"),
+        {"__name__": "example"},
+    )
     encoding = create_encoding("linear", dim=12, num_heads=2, frame="mm", scale_mm=50.0)
     assert encoding(torch.zeros(1, 5, 3)).additive.shape == (1, 5, 12)
 

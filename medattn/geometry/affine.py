@@ -48,7 +48,8 @@ def apply_affine(affine: Tensor, points: Any) -> Tensor:
     if points.shape[-1:] != (3,):
         raise ValueError(f"points must have shape (..., 3), got {tuple(points.shape)}")
     # Elementwise sums, not a matmul: the result for one point must not depend on how many come with it.
-    return (points[..., None, :] * affine[:3, :3]).sum(-1) + affine[:3, 3]
+    x, y, z = points.split(1, dim=-1)
+    return x * affine[:3, 0] + y * affine[:3, 1] + z * affine[:3, 2] + affine[:3, 3]
 
 
 def translation(offset: Any) -> Tensor:

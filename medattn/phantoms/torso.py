@@ -46,7 +46,7 @@ def torso_grid() -> VoxelGrid:
 
 
 def torso_scene(seed: int = 0) -> Scene:
-    """A torso in HU, about 340 x 230 mm across and cut by the field of view above and below, like a scan.
+    """A torso in HU, about 310 x 220 mm across and cut by the field of view above and below, like a scan.
 
     ``seed`` draws the body's size (+-4 %), and each organ's size (+-5 %) and place (+-3 mm). Left and right
     twins share these but for 1 mm, and have the same intensity: place and surroundings alone tell them apart.

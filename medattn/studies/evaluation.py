@@ -19,6 +19,7 @@ from medattn.tasks.lookup import PositionLookup
 from medattn.tasks.sampling import Example, evaluation_case
 from medattn.tasks.scores import score_classes
 
+LOOKUP_BALANCE = 0.5  # see PositionLookup
 Row = dict[str, Any]
 Slices = dict[str, Tensor]
 
@@ -85,10 +86,14 @@ def case_rows(
 def lookup_rows(data: StudyData, config: Config, study: str) -> list[Row]:
     """Rows of the image-free baselines: with the frame jittered as it was for the arms, and with the exact frame."""
     rows: list[Row] = []
-    kinds = {"lookup": build_jitter(config["task"]), "lookup_exact": CoordinateJitter()}
-    for name, jitter in kinds.items():
+    kinds = {"lookup": (build_jitter(config["task"]), LOOKUP_BALANCE), "lookup_exact": (CoordinateJitter(), 0.0)}
+    for name, (jitter, balance) in kinds.items():
         atlas = PositionLookup(
-            data.training, len(data.class_names) + 1, jitter, draws=config["evaluation"]["lookup_draws"]
+            data.training,
+            len(data.class_names) + 1,
+            jitter,
+            draws=config["evaluation"]["lookup_draws"],
+            balance=balance,
         )
         arm = {"study": study, "kind": "baseline", "arm": name, "encoding": "", "frame": "patient_mm"}
         names = {**arm, "spacing_token": False, "seed": 0, "config_hash": ""}

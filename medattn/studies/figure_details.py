@@ -25,8 +25,8 @@ def class_figure(study: Study, dice: Mapping[tuple[str, str, str], float]) -> Fi
         np.array([[dice.get((arm, e["name"], name), math.nan) for name in classes] for arm in arms])
         for e in study.evaluations
     ]
-    with rc_context(STYLE):  # type: ignore[arg-type]
-        figure = Figure(figsize=(WIDTH, 1.1 + 0.19 * (len(arms) + 0.6) * len(blocks)))
+    with rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 1.8 + 0.19 * (len(arms) + 0.6) * len(blocks)))
         grid = figure.subplots(len(blocks), 1, sharex=True, squeeze=False)[:, 0]
         for axes, evaluation, block in zip(grid, study.evaluations, blocks, strict=True):
             mesh = axes.imshow(np.ma.masked_invalid(block), vmin=0, vmax=1, cmap="cividis", aspect="auto")
@@ -35,8 +35,13 @@ def class_figure(study: Study, dice: Mapping[tuple[str, str, str], float]) -> Fi
             axes.grid(visible=False)
             axes.spines[:].set_visible(False)
             axes.annotate(
-                wrap(evaluation["title"], 20), (1, 0.5), (6, 0), xycoords="axes fraction", textcoords="offset points",
-                va="center", fontsize=7.5,
+                wrap(evaluation["title"], 20),
+                (1, 0.5),
+                (6, 0),
+                xycoords="axes fraction",
+                textcoords="offset points",
+                va="center",
+                fontsize=7.5,
             )
             _numbers(axes, block)
         names = [name.replace("_", " ") for name in classes]
@@ -63,7 +68,7 @@ def loss_figure(study: Study, runs: Sequence[RunFile]) -> Figure | None:
         return None
     styles, columns = arm_styles([arm["name"] for arm in study.arms]), min(5, len(study.arms))
     rows = -(-len(styles) // columns)
-    with rc_context(STYLE):  # type: ignore[arg-type]
+    with rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, 0.3 + 1.5 * rows))
         grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         panels = dict(zip(styles, grid.flat, strict=False))

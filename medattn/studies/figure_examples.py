@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from matplotlib import patheffects, rc_context
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
@@ -17,13 +19,22 @@ from medattn.studies.figure_style import STYLE
 from medattn.studies.figures import WIDTH, wrap
 from medattn.studies.study_files import Slice
 
-# Hues that stay apart for the common kinds of colour blindness (Okabe-Ito, and Tol's wine and indigo). Light and dark tell
-# the sides of a pair apart; the numbers tell everything apart.
+# Hues that stay apart for the common kinds of colour blindness (Okabe-Ito, and Tol's wine and indigo). Light and dark
+# tell the sides of a pair apart; the numbers tell everything apart.
 HUES = ("#0072B2", "#D55E00", "#009E73", "#F0E442", "#E69F00", "#56B4E9", "#CC79A7", "#882255", "#332288")
 COLUMNS = 4
 ENOUGH_PIXELS = 6  # smaller regions get no number
 
 Color = tuple[float, float, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One picture of an example figure."""
+
+    title: str
+    example: Slice | None
+    labels: NDArray[np.uint8] | None = None
 
 
 def class_colors(classes: Sequence[Mapping[str, Any]]) -> dict[int, Color]:
@@ -45,9 +56,7 @@ def _mix(color: Color, towards: float, share: float) -> Color:
     return red, green, blue
 
 
-def example_figure(
-    classes: Sequence[Mapping[str, Any]], slices: Mapping[str, Slice | None]
-) -> Figure | None:
+def example_figure(classes: Sequence[Mapping[str, Any]], slices: Mapping[str, Slice | None]) -> Figure | None:
     """Image, truth, then each arm's prediction with its title; ``None`` if no arm has a slice.
 
     Args:
@@ -56,44 +65,40 @@ def example_figure(
     first = next((s for s in slices.values() if s is not None), None)
     if first is None:
         return None
-    panels: list[tuple[str, Slice, NDArray[np.uint8] | None]] = [("image", first, None), ("truth", first, first.truth)]
-    panels += [(title, s, s.prediction) for title, s in slices.items() if s is not None]
-    missing = [title for title, s in slices.items() if s is None]
-    return _draw(classes, first, panels, missing)
+    panels = [Panel("image", first), Panel("truth", first, first.truth)]
+    panels += [Panel(title, s, s.prediction if s is not None else None) for title, s in slices.items()]
+    return _draw(classes, first, panels)
 
 
 def _draw(
     classes: Sequence[Mapping[str, Any]],
     first: Slice,
-    panels: Sequence[tuple[str, Slice, NDArray[np.uint8] | None]],
-    missing: Sequence[str],
+    panels: Sequence[Panel],
 ) -> Figure:
     colors = class_colors(classes)
-    rows = -(-(len(panels) + len(missing)) // COLUMNS)
+    rows = -(-len(panels) // COLUMNS)
     height = WIDTH / COLUMNS * first.image.shape[0] * first.aspect / first.image.shape[1]
-    shown = set(np.unique(np.concatenate([labels.ravel() for _, _, labels in panels if labels is not None])).tolist())
+    shown = {int(label) for panel in panels if panel.labels is not None for label in np.unique(panel.labels)}
     legend = [entry for entry in classes if entry["label"] in shown]
-    with rc_context(STYLE):  # type: ignore[arg-type]
-        figure = Figure(figsize=(WIDTH, rows * (height + 0.22) + 0.17 * -(-len(legend) // COLUMNS) + 0.1))
-        figure.get_layout_engine().set(h_pad=0.02, w_pad=0.02, hspace=0.01, wspace=0.01)
+    with rc_context(STYLE):
+        size = (WIDTH, rows * (height + 0.27) + 0.17 * -(-len(legend) // COLUMNS) + 0.1)
+        figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=0.05, w_pad=0.02, hspace=0.01, wspace=0.01))
         grid = list(figure.subplots(rows, COLUMNS, squeeze=False).flat)
-        for axes, (title, example, labels) in zip(grid, panels, strict=False):
-            _panel(axes, title, example, labels, colors)
-        for axes, title in zip(grid[len(panels) :], missing, strict=False):
-            axes.text(0.5, 0.5, "no example\n(see Failures)", ha="center", va="center", fontsize=8)
-            axes.set_title(wrap(title, 24))
         for axes in grid:
             axes.set_axis_off()
+        for axes, panel in zip(grid, panels, strict=False):
+            axes.set_title(wrap(panel.title, 24))
+            _panel(axes, panel.example, panel.labels, colors)
         _legend(figure, legend, colors)
     return figure
 
 
-def _panel(
-    axes: Axes, title: str, example: Slice, labels: NDArray[np.uint8] | None, colors: Mapping[int, Color]
-) -> None:
-    """The image in grey, the labels over it, and each label's number in its middle."""
+def _panel(axes: Axes, example: Slice | None, labels: NDArray[np.uint8] | None, colors: Mapping[int, Color]) -> None:
+    """The image in grey, the labels over it, and each label's number in its middle; words if there is no example."""
+    if example is None:
+        axes.text(0.5, 0.5, "no example\n(see Failures)", ha="center", va="center", fontsize=8)
+        return
     axes.imshow(example.image, cmap="gray", vmin=-1, vmax=1, aspect=example.aspect, interpolation="nearest")
-    axes.set_title(title)
     if labels is None:
         return
     overlay = np.zeros((*labels.shape, 4))
@@ -113,4 +118,6 @@ def _legend(figure: Figure, classes: Sequence[Mapping[str, Any]], colors: Mappin
         Patch(facecolor=colors[entry["label"]], label=f"{entry['label']} {entry['name'].replace('_', ' ')}")
         for entry in classes
     ]
-    figure.legend(handles=patches, loc="outside lower left", ncols=COLUMNS, fontsize=7.5, handlelength=1, handleheight=1)
+    figure.legend(
+        handles=patches, loc="outside lower left", ncols=COLUMNS, fontsize=7.5, handlelength=1, handleheight=1
+    )

@@ -7,6 +7,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
+from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -17,7 +18,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")  # 8 against 7 colours: 56 di
 GREY = "#6b6b6b"
 SHADE = "#f3f3f0"
 BASELINE_STYLES: tuple[tuple[float, tuple[float, ...]], ...] = ((0, (4, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 8.5,
     "axes.titlesize": 8.5,
@@ -77,7 +78,7 @@ class FigureFile:
 def render(figure: Figure, ending: str = "svg") -> bytes:
     """The figure's file. Nothing in it depends on the time of day."""
     buffer = io.BytesIO()
-    with rc_context(STYLE):  # type: ignore[arg-type]
+    with rc_context(STYLE):
         metadata = {"Date": None} if ending == "svg" else {"Software": None}
         figure.savefig(buffer, format=ending, dpi=180, metadata=metadata)
     return buffer.getvalue()

@@ -23,10 +23,10 @@ AXES = "ijk"
 
 
 def score_figure(study: Study, scores: Scores, label: str) -> Figure:
-    """One block per evaluation, in it one row per arm: seeds as points, their mean as a bar, baselines as grey lines."""
+    """One block per evaluation, in it one row per arm: seeds as points, mean as a bar, baselines as grey lines."""
     arms, styles = study.arms, arm_styles([arm["name"] for arm in study.arms])
     block = len(arms) + 1.2
-    with rc_context(STYLE):  # type: ignore[arg-type]
+    with rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, 0.9 + 0.145 * block * len(study.evaluations)))
         axes = figure.subplots()
         for row, evaluation in enumerate(study.evaluations):
@@ -51,7 +51,9 @@ def score_figure(study: Study, scores: Scores, label: str) -> Figure:
 
 def _points(axes: Axes, values: Sequence[float], y: float, style: ArmStyle, label: str | None) -> None:
     """Seeds of one arm on one row; a point outside the axes keeps the arm in the legend even without a seed."""
-    axes.plot([-9, *values], [y] * (len(values) + 1), style.marker, color=style.color, ms=4.5, alpha=0.8, mew=0, label=label)
+    axes.plot(
+        [-9, *values], [y] * (len(values) + 1), style.marker, color=style.color, ms=4.5, alpha=0.8, mew=0, label=label
+    )
     if values:
         axes.plot([np.mean(values)], [y], "|", color=style.color, ms=10, mew=2)
 
@@ -81,7 +83,7 @@ def difference_figure(study: Study, scores: Scores) -> Figure:
     styles = arm_styles([arm["name"] for arm in study.arms])
     columns = min(2, len(comparisons))
     rows = -(-len(comparisons) // columns)
-    with rc_context(STYLE):  # type: ignore[arg-type]
+    with rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, rows * (0.55 + 0.24 * len(study.evaluations))))
         grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         for axes, (first, second) in zip(grid.flat, comparisons, strict=False):
@@ -111,14 +113,14 @@ def _difference(axes: Axes, pair: PairedDifference, y: int, style: ArmStyle) -> 
 def spacing_figure(study: Study, scores: Scores) -> Figure | None:
     """Score against spacing over the undisturbed evaluations: isotropic ones, then one panel per stretched axis.
 
-    A panel of a stretched axis starts from the isotropic evaluation whose voxel volume is nearest. ``None`` if there are
-    fewer than two undisturbed evaluations.
+    A panel of a stretched axis starts from the isotropic evaluation whose voxel volume is nearest. ``None`` if there
+    are fewer than two undisturbed evaluations.
     """
     usable = [e for e in study.evaluations if is_undisturbed(e)]
     if len(usable) < 2:
         return None
     panels = _panels(usable)
-    with rc_context(STYLE):  # type: ignore[arg-type]
+    with rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, 3.2))
         grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axes, (title, label, members) in zip(grid, panels.values(), strict=True):
@@ -163,7 +165,7 @@ def _spacing_panel(
             for value in scores.of(name, evaluation["name"]).values()
         ]
         means = [mean_of([scores.mean(name, e["name"]) for e in members[place]]) for place in places]
-        look = {"color": style.color, "ms": 4.5, "mew": 0}
+        look: dict[str, Any] = {"color": style.color, "ms": 4.5, "mew": 0}
         axes.plot([x + shift for x, _ in points], [v for _, v in points], style.marker, alpha=0.8, **look)
         axes.plot(np.arange(len(places)) + shift, means, "-", color=style.color, lw=1.2)
         axes.plot([], [], "-", marker=style.marker, lw=1.2, label=study.titles[name], **look)
@@ -179,5 +181,7 @@ def geometric_mean(evaluation: Mapping[str, Any]) -> float:
 def anisotropy(evaluation: Mapping[str, Any]) -> tuple[float, str]:
     """(largest over smallest spacing to 3 digits, names of the voxel axes with the largest)."""
     spacing = spacing_of(evaluation)
-    longest = [axis for axis, value in zip(AXES, spacing, strict=True) if math.isclose(value, max(spacing), rel_tol=1e-3)]
+    longest = [
+        axis for axis, value in zip(AXES, spacing, strict=True) if math.isclose(value, max(spacing), rel_tol=1e-3)
+    ]
     return round(max(spacing) / min(spacing), 3), " and ".join(longest)

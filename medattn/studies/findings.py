@@ -14,6 +14,7 @@ from medattn.studies.summary import Scores
 PHYSICAL_FRAMES = ("mm", "patient_mm", "scanner_mm")
 STRESSES = ("truncated", "wrong_header")  # what can hurt a frame in mm; always told with what speaks against it
 LEVEL = 0.05
+FEW = 4  # up to so many seeds are listed one by one in a sentence
 STILL_FALLING = 0.02  # relative fall of the loss per quarter of training
 
 
@@ -27,9 +28,17 @@ class Finding:
     @property
     def sentence(self) -> str:
         d = self.difference
-        seeds = ", ".join(signed(value) for value in d.values)
         doubt = "" if d.agrees else "; seeds disagree in sign"
-        return f"{mean_of(d.first):.3f} against {mean_of(d.second):.3f}, {signed(d.mean)} ({seeds}{doubt})"
+        return f"{mean_of(d.first):.3f} against {mean_of(d.second):.3f}, {signed(d.mean)} ({_seeds(d)}{doubt})"
+
+
+def _seeds(difference: PairedDifference) -> str:
+    """Each seed's difference, or for many seeds their range and how many are above zero."""
+    values, n = difference.values, len(difference.seeds)
+    if n > FEW:
+        above = sum(value > 0 for value in values)
+        return f"seeds {signed(min(values))} to {signed(max(values))}, {above} of {n} above zero"
+    return ", ".join(f"seed {s} {signed(v)}" for s, v in zip(difference.seeds, values, strict=True))
 
 
 @dataclass(frozen=True)
@@ -38,8 +47,10 @@ class ComparisonFindings:
 
     Attributes:
         first, second: titles of the arms.
-        subject: title of the arm that ``against`` and ``favour`` speak of: the one with the physical frame, else the first.
-        against: differences at or below zero for ``subject``, and every truncated or wrongly told evaluation; worst first.
+        subject: title of the arm that ``against`` and ``favour`` speak of: the one with the physical frame, else the
+            first.
+        against: differences at or below zero for ``subject``, and every truncated or wrongly told evaluation; worst
+            first.
         favour: the other differences, best first.
         unpaired: titles of the evaluations without a seed that both arms finished.
     """
@@ -55,8 +66,9 @@ class ComparisonFindings:
 
 
 def signed(value: float) -> str:
-    """Three decimals with a sign; a true minus."""
-    return f"{value:+.3f}".replace("-", "\N{MINUS SIGN}")
+    """Three decimals with a sign, a true minus; what rounds to zero has no sign."""
+    text = f"{value:+.3f}"
+    return "0.000" if text[1:] == "0.000" else text.replace("-", "\N{MINUS SIGN}")
 
 
 def is_physical(arm: Mapping[str, Any]) -> bool:
@@ -87,12 +99,13 @@ def _summary(first: str, second: str, differences: Sequence[PairedDifference]) -
     if not differences:
         return f"No seed finished both {first} and {second}: nothing to compare."
     lower, n = sum(d.mean < 0 for d in differences), len(differences)
-    agree = sum(d.agrees for d in differences)
     means = [d.mean for d in differences]
-    return (
-        f"{first} scored lower than {second} in {lower} of {n} evaluations; mean differences run from "
-        f"{signed(min(means))} to {signed(max(means))}, and all seeds have the same sign in {agree} of {n}."
-    )
+    text = f"{first} scored lower than {second} in {lower} of {n} evaluations; mean differences run from "
+    text += f"{signed(min(means))} to {signed(max(means))}"
+    repeated = [d for d in differences if len(d.seeds) > 1]
+    if not repeated:
+        return text + ", from one seed each."
+    return text + f"; all seeds have the same sign in {sum(d.agrees for d in repeated)} of {len(repeated)}."
 
 
 def _sides(study: Study, sides: Scores, first: str, second: str) -> str:

@@ -1,4 +1,4 @@
-"""The report of a study: one self-contained HTML file, and a table for the terminal, computed from the study's files."""
+"""The report of a study, computed from its files: one self-contained HTML file, and a table for the terminal."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from medattn.files import write_text
+from medattn.studies import report_problems
 from medattn.studies import report_tables as tables
 from medattn.studies.findings import compare, plateau, what_seeds_can_show
 from medattn.studies.report_figures import make_figures
@@ -73,7 +74,7 @@ def report_values(study: Study) -> dict[str, Any]:
         "run_costs": tables.run_costs(study),
         "plateau": plateau(study.runs),
         "absences": absences(study),
-        "problems": tables.problems(study),
-        "warnings": tables.run_warnings(study),
-        "commits": tables.code_versions(study),
+        "problems": report_problems.problems(study),
+        "warnings": report_problems.run_warnings(study),
+        "commits": report_problems.code_versions(study),
     }

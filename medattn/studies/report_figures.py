@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from medattn.studies.figure_details import class_figure, loss_figure
 from medattn.studies.figure_examples import example_figure
 from medattn.studies.figure_style import FigureFile, render
 from medattn.studies.figures import difference_figure, score_figure, spacing_figure
-from medattn.studies.report_tables import example_seed
+from medattn.studies.report_problems import example_seed
 from medattn.studies.statistics import MIN_INTERVAL, mean_of
 from medattn.studies.study_files import Study, read_slice
 from medattn.studies.summary import Scores
@@ -31,7 +32,8 @@ def make_figures(
     for name, figure, title, caption, alt in drawn:
         if figure is not None:
             ending = "png" if name.startswith(EXAMPLE) else "svg"  # slices are pixels anyway
-            files[name] = FigureFile(name, render(figure, ending), ending, title, caption, alt)
+            stem = re.sub(r"[^\w.-]", "_", name)  # an evaluation may have any name, a file may not
+            files[name] = FigureFile(stem, render(figure, ending), ending, title, caption, alt)
     for file in files.values():
         _write(study.folder / "figures" / f"{file.name}.{file.ending}", file.image)
     return files
@@ -57,16 +59,22 @@ def _score_figures(study: Study, dice: Scores, sides: Scores) -> Iterator[Drawn]
         "spacing",
         spacing_figure(study, dice),
         "Merged Dice against spacing",
-        "Complete, unflipped scans with a true header. A panel of a stretched axis starts from the isotropic scan of the "
-        "nearest voxel volume. Points are seeds, lines join means.",
+        "Complete, unflipped scans with a true header. A panel of a stretched axis starts from the isotropic scan of "
+        "the nearest voxel volume. Points are seeds, lines join means.",
         "Line plots of merged Dice against spacing and against anisotropy, one line per arm, one point per seed. "
         "The table of scores holds every value.",
     )
     if study.plan.get("comparisons"):
-        yield "differences", difference_figure(study, dice), "Paired differences", _interval_note(study), _alt(study, dice)
+        yield (
+            "differences",
+            difference_figure(study, dice),
+            "Paired differences",
+            _interval_note(study),
+            _alt(study, dice),
+        )
     yield (
         "sides",
-        score_figure(study, sides, "left/right confusion (0 is perfect, 0.5 is a coin)"),
+        score_figure(study, sides, "left/right confusion (0 is perfect, 0.5 is guessing)"),
         "Left/right confusion of every arm at every evaluation",
         every_seed,
         f"Dot plot of left/right confusion: {evaluations} evaluations by {arms} arms, one point per seed. "
@@ -75,9 +83,12 @@ def _score_figures(study: Study, dice: Scores, sides: Scores) -> Iterator[Drawn]
 
 
 def _interval_note(study: Study) -> str:
-    points = "Each point is one seed's difference (first arm minus second, same initial weights and data order), the bar is their mean. "
+    points = "Each point is one seed's difference, first arm minus second; the bar is their mean. "
     if len(study.seeds) < MIN_INTERVAL:
-        return points + f"No interval is drawn: {len(study.seeds)} seeds are too few for one ({MIN_INTERVAL} are the least)."
+        return (
+            points
+            + f"No interval is drawn: {len(study.seeds)} seeds are too few for one ({MIN_INTERVAL} are the least)."
+        )
     return points + "Lines are 95 % Student-t intervals of the mean over seeds, where an arm pair has at least 3."
 
 
@@ -103,8 +114,8 @@ def _detail_figures(study: Study, classes: Mapping[tuple[str, str, str], float])
             "classes",
             class_figure(study, classes),
             "Dice per class",
-            "Sides are not merged here: an arm that mixes up left and right loses on both. Mean over cases and seeds; a "
-            "dash where the class was neither there nor predicted.",
+            "Sides are not merged here: an arm that mixes up left and right loses on both. Mean over cases and seeds; "
+            "a dash where the class was neither there nor predicted.",
             f"Heat map of Dice, evaluations and arms by classes. Over everything {best.replace('_', ' ')} scores best "
             f"({known[best]:.2f}) and {worst.replace('_', ' ')} worst ({known[worst]:.2f}).",
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from medattn.studies.findings import loss_fall, signed
-from medattn.studies.study_files import RunFile, Study, read_slice
+from medattn.studies.study_files import RunFile, Study
 from medattn.studies.summary import Scores, SeedScores, reference_of
 
 KINDS = {
@@ -67,14 +67,14 @@ def score_rows(study: Study, scores: Scores) -> list[Row]:
         cells = []
         for evaluation in study.evaluations:
             values = scores.of(entry["name"], evaluation["name"])
-            seeds = [] if baseline else [number(values.get(seed, math.nan)) for seed in study.seeds]
+            seeds = [number(values.get(seed, math.nan)) for seed in study.seeds] if values and not baseline else []
             cells.append(Cell(number(scores.mean(entry["name"], evaluation["name"])), seeds))
         rows.append(Row(entry["title"], baseline, cells))
     return rows
 
 
 def cost_table(study: Study, scores: Scores) -> tuple[list[dict[str, Any]], list[Row]]:
-    """What a flip, a truncation or a wrong header costs each arm against the undisturbed evaluation at the same spacing.
+    """What a flip, a cut or a wrong header costs each arm against the undisturbed evaluation at the same spacing.
 
     Returns:
         (disturbed evaluations that have such a reference, with its title as ``reference``; a row per arm).
@@ -92,8 +92,10 @@ def cost_table(study: Study, scores: Scores) -> tuple[list[dict[str, Any]], list
 
 def _difference_cell(study: Study, first: SeedScores, second: SeedScores) -> Cell:
     both = {seed: first[seed] - second[seed] for seed in study.seeds if seed in first and seed in second}
-    mean = signed(sum(both.values()) / len(both)) if both else NOTHING
-    return Cell(mean, [signed(both[seed]) if seed in both else NOTHING for seed in study.seeds])
+    if not both:
+        return Cell(NOTHING, [])
+    seeds = [signed(both[seed]) if seed in both else NOTHING for seed in study.seeds]
+    return Cell(signed(sum(both.values()) / len(both)), seeds)
 
 
 def difference_rows(study: Study, scores: Scores) -> list[dict[str, Any]]:
@@ -144,56 +146,3 @@ def _same(runs: Sequence[RunFile], key: str, form: Callable[[Any], str]) -> str:
 
 def _each(runs: Sequence[RunFile], key: str) -> str:
     return ", ".join(f"{run.record[key]:.1f}" for run in runs if key in run.record) or NOTHING
-
-
-def problems(study: Study) -> list[str]:
-    """Everything the plan promises and the folder lacks, one sentence each."""
-    found = []
-    for run in study.unfinished:
-        name = f"{study.titles[run.arm]}, seed {run.seed}"
-        if run.status == "missing":
-            found.append(f"{name}: missing; there is no run.json in {run.directory}.")
-        else:
-            trace = run.record.get("failure_file")
-            found.append(f"{name}: {run.status}. {run.record.get('failure') or 'No reason was recorded.'}"
-                         + (f" Traceback: {trace}." if trace else ""))
-    found += [f"{study.titles[r.arm]}, seed {r.seed}: finished, but results.csv has none of its rows." for r in study.without_rows]
-    found += missing_examples(study)
-    if study.left_out:
-        found.append(f"{study.left_out} rows of results.csv belong to no finished run of this plan and were left out.")
-    if not study.config_text:
-        found.append("config.yaml is missing, so the settings cannot be shown.")
-    return found
-
-
-def example_seed(study: Study) -> int:
-    """The seed whose slices are shown: the first."""
-    return study.seeds[0]
-
-
-def missing_examples(study: Study) -> list[str]:
-    """Finished runs of the shown seed that kept no usable example of some evaluation."""
-    found = []
-    for run in study.runs:
-        if run.seed != example_seed(study) or run.status != "finished":
-            continue
-        lacking = [e["title"] for e in study.evaluations if read_slice(study.folder, run, e["name"]) is None]
-        if lacking:
-            found.append(f"{study.titles[run.arm]}, seed {run.seed}: no example slice of {', '.join(lacking)}.")
-    return found
-
-
-def run_warnings(study: Study) -> list[str]:
-    """Warnings of the study, then those of its runs with the runs that raised them."""
-    by_message: dict[str, list[str]] = {}
-    for run in study.runs:
-        for message in run.record.get("warnings", []):
-            by_message.setdefault(message, []).append(f"{study.titles[run.arm]}, seed {run.seed}")
-    return [*study.plan.get("warnings", []), *(f"{m} ({'; '.join(runs)})" for m, runs in by_message.items())]
-
-
-def code_versions(study: Study) -> list[str]:
-    """The commits that the runs were made with, the plan's first."""
-    planned = study.plan.get("environment", {}).get("git_commit")
-    commits = [planned, *(run.record.get("git_commit") for run in study.runs)]
-    return list(dict.fromkeys(commit for commit in commits if commit))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import multiprocessing
+import os
 import queue
 import threading
 import warnings
@@ -12,6 +13,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 
 from medattn.studies import store, worker
@@ -35,6 +37,7 @@ def run_study(settings: dict[str, Any], arms: list[Arm], console: Console) -> tu
     Returns:
         (study folder, failures: one line per run that failed).
     """
+    torch.set_num_threads(settings["threads"])
     study_dir = Path(settings["output_dir"]) / settings["study"]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
@@ -180,8 +183,18 @@ def _side_by_side(
 
 
 def _connect(events: Any) -> None:
+    """Start of a worker process: know the queue, and end with the study, however that ends."""
     global _events
     _events = events
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A killed study must not leave workers computing: their results could clash with those of its next start."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _execute_in_worker(study_dir: Path, study: str, run: Run, threads: int) -> None:

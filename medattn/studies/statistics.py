@@ -19,8 +19,9 @@ MIN_INTERVAL = 3  # an interval from two values is wider than it is informative
 def sign_flip_p(differences: ArrayLike) -> float:
     """Exact two-sided p-value of the mean of paired differences under random signs.
 
-    Under the null each difference is as likely to have the other sign. All 2^n sign patterns are counted: p is the share of
-    them whose mean is at least as far from 0 as the one observed (equal up to 1e-12 of the largest counts as equal).
+    Under the null each difference is as likely to have the other sign. All 2^n sign patterns are counted: p is the
+    share of them whose mean is at least as far from 0 as the one observed. Means closer than 1e-12 of the mean
+    magnitude count as equal.
 
     Args:
         differences: (n,) finite values, 1 <= n <= 20.

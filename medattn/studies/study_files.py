@@ -38,7 +38,10 @@ class RunFile:
 
 @dataclass(frozen=True)
 class Slice:
-    """One example: image in [-1, 1], class indices of truth and prediction, each (H, W); aspect = pixel height / width."""
+    """One example: image in [-1, 1], class indices of truth and prediction, each (H, W).
+
+    ``aspect`` is the height of a pixel over its width.
+    """
 
     image: NDArray[np.float32]
     truth: NDArray[np.uint8]
@@ -89,13 +92,6 @@ class Study:
     def titles(self) -> dict[str, str]:
         """Title of each arm and baseline by its name."""
         return {entry["name"]: entry["title"] for entry in (*self.arms, *self.baselines)}
-
-    @cached_property
-    def without_rows(self) -> list[RunFile]:
-        """Finished runs that ``results.csv`` has no row of."""
-        arms = self.results[self.results["kind"] == "arm"]
-        present = set(zip(arms["arm"], arms["seed"], strict=True))
-        return [run for run in self.runs if run.status == "finished" and (run.arm, run.seed) not in present]
 
 
 def read_study(study_dir: Path) -> Study:

@@ -1,7 +1,7 @@
 """From rows to scores. The averaging rule: structures within a case, then cases, then seeds.
 
-Left and right of a pair are one structure and count once. A structure that neither truth nor prediction has gives no Dice
-and is left out of its case's mean (and counted, see ``absences``); one that is predicted but not there scores 0.
+Left and right of a pair are one structure and count once. A structure that neither truth nor prediction has gives no
+Dice and is left out of its case's mean (and counted, see ``absences``); one that is predicted but not there scores 0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SeedScores = Mapping[int, float]
 
 @dataclass(frozen=True)
 class Scores:
-    """One measure: ``by_seed[arm or baseline, evaluation]`` maps seeds to scores. Seeds without a score are not in it."""
+    """One measure: ``by_seed[arm or baseline, evaluation]`` maps seeds to scores; seeds without one are not in it."""
 
     title: str
     by_seed: Mapping[tuple[str, str], SeedScores]
@@ -57,8 +57,8 @@ def side_confusion(results: pd.DataFrame) -> Scores:
 def _over_cases(title: str, by_case: pd.Series) -> Scores:
     means = by_case.groupby(level=RUN).mean().dropna()
     scores: dict[tuple[str, str], dict[int, float]] = {}
-    for (arm, seed, evaluation), value in means.items():
-        scores.setdefault((arm, evaluation), {})[int(seed)] = float(value)
+    for row in means.reset_index(name="score").to_dict("records"):
+        scores.setdefault((row["arm"], row["evaluation"]), {})[int(row["seed"])] = float(row["score"])
     return Scores(title, scores)
 
 
@@ -66,7 +66,8 @@ def class_dice(results: pd.DataFrame) -> dict[tuple[str, str, str], float]:
     """(arm, evaluation, class) -> Dice of that side alone, mean over cases and then seeds; NaN if absent throughout."""
     by_seed = results.groupby([*RUN, "class"])["dice"].mean()
     means = by_seed.groupby(level=["arm", "evaluation", "class"]).mean()
-    return {(arm, evaluation, name): float(value) for (arm, evaluation, name), value in means.items()}
+    rows = means.reset_index(name="dice").to_dict("records")
+    return {(row["arm"], row["evaluation"], row["class"]): float(row["dice"]) for row in rows}
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ class Absence:
 
     class_name: str
     evaluation: str
+    evaluation_title: str
     rows: int
     no_dice: int
     invented: int
@@ -96,7 +98,8 @@ def absences(study: Study) -> list[Absence]:
             invented = int(((part["truth_voxels"] == 0) & (part["predicted_voxels"] > 0)).sum())
             no_dice = int(part["dice"].isna().sum())
             if no_dice or invented:
-                found.append(Absence(entry["name"], evaluation["name"], len(part), no_dice, invented))
+                name, title = evaluation["name"], evaluation["title"]
+                found.append(Absence(entry["name"], name, title, len(part), no_dice, invented))
     return found
 
 
@@ -120,4 +123,3 @@ def reference_of(evaluation: Mapping[str, Any], study: Study) -> dict[str, Any] 
 
 def _same_spacing(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
     return all(math.isclose(x, y, rel_tol=1e-3) for x, y in zip(a, b, strict=True))
-

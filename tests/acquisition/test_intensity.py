@@ -156,6 +156,10 @@ def test_impossible_contrast_is_refused_with_its_name(change: dict[str, float], 
 @pytest.mark.parametrize("dtype", [torch.int16, torch.uint8, torch.bool])
 def test_images_must_be_floating_point(dtype: torch.dtype) -> None:
     image = torch.zeros(3, dtype=dtype)
-    for change in (lambda: add_noise(image, 1.0, seeded()), lambda: window(image, 0, 1), lambda: change_contrast(image)):
+    for change in (
+        lambda: add_noise(image, 1.0, seeded()),
+        lambda: window(image, 0, 1),
+        lambda: change_contrast(image),
+    ):
         with pytest.raises(TypeError, match=f"image must be floating point, got {dtype}"):
             change()

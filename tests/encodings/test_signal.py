@@ -61,10 +61,8 @@ def test_turning_is_a_rotation_matrix_on_each_pair(layout: str, width: int, pair
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "packed", "strided"])
-@pytest.mark.parametrize(
-    ("dtype", "atol"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2), (torch.float16, 2e-3)], ids=str
-)
-def test_turning_keeps_the_dtype_and_works_in_float32_or_better(layout: str, dtype: torch.dtype, atol: float) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_turning_keeps_the_dtype_and_works_in_float32_or_better(layout: str, dtype: torch.dtype) -> None:
     angles, x = random_angles(3, 3), inputs(layout, 7, dtype)
     signal = PositionSignal(rotary=rotary_of(angles)).to(x.device, dtype)
     assert signal.rotary is not None
@@ -72,8 +70,8 @@ def test_turning_keeps_the_dtype_and_works_in_float32_or_better(layout: str, dty
     found = signal.rotate(x)
     assert found.dtype == dtype
     expected = turned_by_matrices(x, angles)
-    torch.testing.assert_close(found.double(), expected, rtol=0, atol=atol)
-    assert torch.equal(found, rotate_pairs(x.float(), signal.rotary).to(dtype))  # one rounding, at the end
+    rounding = 0.51 * torch.finfo(dtype).eps * expected.abs()  # one, at the end
+    assert bool(((found.double() - expected).abs() <= rounding + 1e-6).all())
 
 
 def test_turning_is_differentiable_and_its_gradient_turns_back() -> None:

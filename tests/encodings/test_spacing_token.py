@@ -31,7 +31,12 @@ def test_spacing_is_of_columns_also_for_permuted_axes() -> None:
 
 def test_each_grid_gets_a_token_of_its_own() -> None:
     token = SpacingToken(8)
-    grids = [permuted_grid(), permuted_grid().permute((1, 0, 2)), permuted_grid().flip(0), permuted_grid().resampled((2, 1, 2.5))]
+    grids = [
+        permuted_grid(),
+        permuted_grid().permute((1, 0, 2)),
+        permuted_grid().flip(0),
+        permuted_grid().resampled((2, 1, 2.5)),
+    ]
     found = token(grids).detach()
     assert found.shape == (4, 1, 8)
     for sample, grid in enumerate(grids):

@@ -1,4 +1,4 @@
-"""A made-up study folder in the form that the runner writes: 5 arms x 2 seeds x 7 evaluations x 2 cases x 15 classes."""
+"""A made-up study folder as the runner writes it: 5 arms x 2 seeds x 7 evaluations x 2 cases x 15 classes."""
 
 import json
 from collections.abc import Sequence
@@ -36,15 +36,33 @@ LEVELS = {  # mean merged Dice of each arm at each evaluation
     "lookup": (0.21, 0.20, 0.21, 0.20, 0.21, 0.18, 0.15),
     "lookup_exact": (0.93, 0.90, 0.88, 0.89, 0.93, 0.60, 0.41),
 }
-SHAPE = {"iso_8": (42, 46), "slices_z": (28, 92), "slices_x": (84, 31), "top_missing": (50, 81), "wrong_header": (28, 92)}
+SHAPE = {
+    "iso_8": (42, 46),
+    "slices_z": (28, 92),
+    "slices_x": (84, 31),
+    "top_missing": (50, 81),
+    "wrong_header": (28, 92),
+}
 ASPECT = {"slices_z": 3.0, "slices_x": 1 / 3, "wrong_header": 3.0}
 
 
-def write_study(folder: Path, *, seeds: Sequence[int] = (0, 1), **plan_changes: Any) -> Path:
-    """Write the whole study; ``plan_changes`` replace parts of ``plan.json``."""
-    plan = {**make_plan(seeds), **plan_changes}
+def write_study(
+    folder: Path,
+    *,
+    seeds: Sequence[int] = (0, 1),
+    arms: Sequence[str] = tuple(ARMS),
+    evaluations: Sequence[str] = tuple(EVALUATIONS),
+    **changes: Any,
+) -> Path:
+    """Write the whole study, or some arms and evaluations of it; ``changes`` replace parts of ``plan.json``."""
+    plan = make_plan(seeds)
+    plan["arms"] = [arm for arm in plan["arms"] if arm["name"] in arms]
+    plan["evaluations"] = [entry for entry in plan["evaluations"] if entry["name"] in evaluations]
+    plan["comparisons"] = [pair for pair in plan["comparisons"] if set(pair) <= set(arms)]
+    plan |= changes
     rows = [row for arm in plan["arms"] for seed in seeds for row in arm_rows(arm, seed)]
     rows += [row for baseline in plan["baselines"] for row in baseline_rows(baseline["name"])]
+    rows = [row for row in rows if row["evaluation"] in evaluations]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "plan.json").write_text(json.dumps(plan))
     (folder / "config.yaml").write_text("study: synthetic\nseeds: [0, 1]\ntask:\n  name: reacquisition # <made up>\n")
@@ -137,7 +155,10 @@ def _rows(
             truth, found = 2000 - 100 * n, 1500 - 70 * n
             row = {"truth_voxels": truth, "predicted_voxels": truth, "overlap_voxels": found}
             row |= {"dice": merged * (1 - confusion if pair else 1), "merged_dice": merged}
-            row |= {"side_voxels": found if pair else None, "swapped_voxels": round(found * confusion) if pair else None}
+            row |= {
+                "side_voxels": found if pair else None,
+                "swapped_voxels": round(found * confusion) if pair else None,
+            }
             if evaluation == "top_missing" and name == "spleen":
                 row |= {"truth_voxels": 0, "predicted_voxels": 0, "overlap_voxels": 0}
                 row |= {"dice": None, "merged_dice": None}
@@ -192,12 +213,24 @@ def write_examples(path: Path, noise: float, rng: np.random.Generator) -> None:
     save_file({key: np.ascontiguousarray(value) for key, value in tensors.items()}, path, metadata=notes)
 
 
-ORGANS = {  # class index -> centre (column, row) and half axes, in fractions of the slice; column 0 = the patient's right
-    1: (0.72, 0.15, 0.09, 0.10), 2: (0.32, 0.16, 0.17, 0.12), 3: (0.52, 0.32, 0.02, 0.2),
-    4: (0.66, 0.38, 0.06, 0.09), 5: (0.36, 0.38, 0.06, 0.09), 6: (0.72, 0.72, 0.08, 0.10), 7: (0.28, 0.72, 0.08, 0.10),
-    8: (0.86, 0.85, 0.08, 0.10), 9: (0.14, 0.85, 0.08, 0.10), 10: (0.87, 0.67, 0.06, 0.07), 11: (0.13, 0.67, 0.06, 0.07),
-    12: (0.58, 0.55, 0.03, 0.14), 13: (0.46, 0.55, 0.03, 0.14), 14: (0.63, 0.66, 0.04, 0.10), 15: (0.40, 0.66, 0.04, 0.10),
-}  # fmt: skip
+# class index -> centre (column, row) and half axes, in fractions of the slice; column 0 is the patient's right
+ORGANS = {
+    1: (0.72, 0.15, 0.09, 0.10),
+    2: (0.32, 0.16, 0.17, 0.12),
+    3: (0.52, 0.32, 0.02, 0.2),
+    4: (0.66, 0.38, 0.06, 0.09),
+    5: (0.36, 0.38, 0.06, 0.09),
+    6: (0.72, 0.72, 0.08, 0.10),
+    7: (0.28, 0.72, 0.08, 0.10),
+    8: (0.86, 0.85, 0.08, 0.10),
+    9: (0.14, 0.85, 0.08, 0.10),
+    10: (0.87, 0.67, 0.06, 0.07),
+    11: (0.13, 0.67, 0.06, 0.07),
+    12: (0.58, 0.55, 0.03, 0.14),
+    13: (0.46, 0.55, 0.03, 0.14),
+    14: (0.63, 0.66, 0.04, 0.10),
+    15: (0.40, 0.66, 0.04, 0.10),
+}
 
 
 def _fractions(shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:

@@ -6,8 +6,8 @@ from hydra.errors import ConfigCompositionException, MissingConfigException
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError
 
-from medattn.encodings import list_encodings
 from medattn.coordinates import Frame
+from medattn.encodings import list_encodings
 from medattn.studies.build import build_acquisitions, build_model
 from medattn.studies.config import register_schema
 from medattn.studies.plan import run_config

@@ -1,4 +1,8 @@
 import json
+import os
+import subprocess
+import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -9,6 +13,7 @@ from safetensors.torch import load_file
 
 from medattn.studies import runner, store, worker
 from medattn.studies.controls import check_controls
+from tests.studies.paths import ROOT
 from tests.studies.tiny import quiet, tiny_arms, tiny_settings
 
 KEY = ["arm", "seed", "evaluation", "case", "class"]
@@ -128,3 +133,44 @@ def test_warnings_of_this_project_are_kept_and_others_are_not():
             warnings.warn("the header lies", VolumeWarning, stacklevel=1)
         warnings.warn("elsewhere", UserWarning, stacklevel=1)
     assert worker.own_warnings(caught) == ["the header lies"]
+
+
+def test_a_killed_study_leaves_no_worker_behind_and_the_next_call_finishes_it(tmp_path):
+    """kill -9 on the parent in the middle: its workers end too, and the second call gives the undisturbed table."""
+    script = (
+        "import sys; from tests.studies.test_runner import run; from pathlib import Path\n"
+        "if __name__ == '__main__': run(Path(sys.argv[1]), 'workers=2', 'train.steps=400')\n"
+    )
+    (tmp_path / "study.py").write_text(script)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, str(tmp_path / "study.py"), str(tmp_path)], env=environment)
+    checkpoints = "tiny/arms/*/seed_0/checkpoint.pt"
+    wait_until(lambda: len(list(tmp_path.glob(checkpoints))) == 2 or process.poll() is not None)
+    children = children_of(process.pid)
+    process.kill()
+    process.wait()
+    assert len(children) >= 2
+    wait_until(lambda: not any(is_running(child) for child in children))
+    folder, failures = run(tmp_path, "workers=2", "train.steps=400")
+    assert failures == []
+    straight, _ = run(tmp_path / "straight", "train.steps=400")
+    one, two = (pd.read_csv(f / "results.csv").sort_values(KEY, ignore_index=True) for f in (folder, straight))
+    pd.testing.assert_frame_equal(one, two)
+
+
+def wait_until(condition, seconds=60):
+    for _ in range(10 * seconds):
+        if condition():
+            return
+        time.sleep(0.1)
+    pytest.fail("waited in vain")
+
+
+def children_of(pid: int) -> list[int]:
+    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(word) for word in listed.stdout.split()]
+
+
+def is_running(pid: int) -> bool:
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return bool(state.strip()) and not state.startswith("Z")

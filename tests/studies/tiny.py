@@ -55,9 +55,7 @@ def tiny_settings(output_dir: Any, *overrides: str) -> dict[str, Any]:
 
 def tiny_arms(*overrides: str) -> list[Arm]:
     kinds = {"none": ["encoding=none", "frame=index"], "token": ["frame=mm", "spacing_token=true"]}
-    return [
-        Arm(name, name, "", shrink(run_config(composed(*overrides, *own)))) for name, own in kinds.items()
-    ]
+    return [Arm(name, name, "", shrink(run_config(composed(*overrides, *own)))) for name, own in kinds.items()]
 
 
 def tiny_run(*overrides: str, seed: int = 0) -> Run:
