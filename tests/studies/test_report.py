@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
 from medattn.studies.report import format_results_table, write_report
 from tests.studies.synthetic import ARMS, EVALUATIONS, fail_run, write_study
@@ -199,10 +201,15 @@ def test_one_seed_is_enough_for_a_report(tmp_path: Path) -> None:
 def test_an_evaluation_name_cannot_lead_out_of_the_figures_folder(tmp_path: Path) -> None:
     folder = write_study(tmp_path / "study", **SMALL)
     plan = json.loads((folder / "plan.json").read_text())
-    plan["evaluations"][0]["name"] = "../../escaped"
+    plan["evaluations"][0]["name"] = name = "../../escaped"
     (folder / "plan.json").write_text(json.dumps(plan))
+    with safe_open(folder / "arms/mm/seed_0/examples.safetensors", "numpy") as file:
+        parts = {part: file.get_tensor(f"iso_4.5/{part}") for part in ("image", "truth", "prediction")}
+    renamed = {f"{name}/{part}": values for part, values in parts.items()}
+    save_file(renamed, folder / "arms/mm/seed_0/examples.safetensors", metadata={f"{name}/aspect": "1.0"})
     write_report(folder)
-    assert not list(tmp_path.glob("*escaped*"))
+    assert (folder / "figures" / "example_.._.._escaped.png").is_file()
+    assert not [path for path in (folder / "figures").iterdir() if path.is_dir()]
 
 
 # -- errors --------------------------------------------------------------------------------------------
