@@ -120,6 +120,8 @@ class VolumeEncoder(nn.Module):
         tokens, lengths = self._embed(volumes)
         tokens = tokens.to(self.norm.weight.dtype)  # under autocast the residual stream stays in full precision
         coords = self._coordinates(grids, references, origins_mm)
+        if self.encoding.is_translation_invariant:
+            coords = coords - (coords.amin(1, keepdim=True) + coords.amax(1, keepdim=True)) / 2
         if tokens.device.type == "mps":
             coords = coords.float()  # that device has no float64
         signal = self.encoding(coords.to(tokens.device)).to(tokens.device, tokens.dtype)
@@ -154,7 +156,7 @@ class VolumeEncoder(nn.Module):
         references: Sequence[VoxelGrid] | None,
         origins_mm: Sequence[Any] | None,
     ) -> Tensor:
-        """(B, N, 3 or 1) float64 on the CPU, zero past each sample's own tokens."""
+        """(B, N, 3 or 1) float64 on the CPU; past each sample's own tokens its last one again, so ranges stay true."""
         single = [
             token_coordinates(
                 grid,
@@ -165,7 +167,8 @@ class VolumeEncoder(nn.Module):
             )
             for b, grid in enumerate(grids)
         ]
-        return nn.utils.rnn.pad_sequence(single, batch_first=True)
+        longest = max(len(coords) for coords in single)
+        return torch.stack([torch.cat([c, c[-1:].expand(longest - len(c), -1)]) for c in single])
 
 
 def _check_sizes(**sizes: Any) -> None:
@@ -182,8 +185,9 @@ def _check_batch(
 ) -> None:
     count = len(volumes)
     for name, items in (("grids", grids), ("references", references), ("origins_mm", origins_mm)):
-        if items is not None and len(items) != count:
-            raise ValueError(f"{name} must have one entry per volume, {count}, got {len(items)}")
+        if isinstance(items, VoxelGrid) or (items is not None and len(items) != count):
+            got = "a single VoxelGrid" if isinstance(items, VoxelGrid) else len(items)
+            raise ValueError(f"{name} must be a sequence with one entry per volume, {count}, got {got}")
     for sample, (volume, grid) in enumerate(zip(volumes, grids, strict=True)):
         if volume.ndim != 4 or tuple(volume.shape[1:]) != grid.shape:
             raise ValueError(
@@ -205,13 +209,16 @@ def create_encoder(config: str | Mapping[str, Any] = "tiny", **overrides: Any) -
     ``dim``, ``num_heads``, and the arguments of ``VolumeEncoder``.
 
     Raises:
-        ValueError: for an unknown preset (the presets are listed).
+        ValueError: for an unknown preset (the presets are listed), or a mapping without ``dim`` or ``num_heads``.
     """
     if isinstance(config, str):
         if config not in PRESETS:
             raise ValueError(f"encoder preset must be one of {', '.join(PRESETS)}, got {config!r}")
         config = PRESETS[config]
     settings = {**config, **overrides}
+    missing = [key for key in ("dim", "num_heads") if key not in settings]
+    if missing:
+        raise ValueError(f"an encoder's config must have {' and '.join(missing)}, got only {', '.join(settings)}")
     encoding = create_encoding(
         settings.pop("encoding", "rotary_axial"),
         dim=settings.pop("dim"),

@@ -18,8 +18,11 @@ def replacing(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     suffix = "".join(path.suffixes[-2:])
     temporary = path.with_name(f".{path.name.removesuffix(suffix)}-{secrets.token_hex(6)}{suffix}")
+    temporary.touch(exist_ok=False)
+    mode = temporary.stat().st_mode  # as the user's umask wants it; some writers make files of their own mode
     try:
         yield temporary
+        temporary.chmod(mode)
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         os.replace(temporary, path)

@@ -160,10 +160,12 @@ def test_sizes_must_be_positive_integers(name: str, value: Any) -> None:
 def test_a_batch_must_fit_its_grids() -> None:
     encoder, grid, x = small_encoder(), grid_of(), volume((4, 6, 3))
     for name in ("references", "origins_mm"):
-        with pytest.raises(ValueError, match=f"{name} must have one entry per volume, 2, got 1"):
+        with pytest.raises(ValueError, match=f"{name} must be a sequence with one entry per volume, 2, got 1"):
             encoder([x, x], [grid, grid], **{name: [grid]})
     for grids in ([], [grid], [grid] * 3):
-        with pytest.raises(ValueError, match=f"grids must have one entry per volume, 2, got {len(grids)}"):
+        with pytest.raises(
+            ValueError, match=f"grids must be a sequence with one entry per volume, 2, got {len(grids)}"
+        ):
             encoder([x, x], grids)
     other = VoxelGrid.from_spacing((6, 4, 3), 1.0)
     with pytest.raises(

@@ -73,15 +73,21 @@ def test_a_scanner_origin_890_mm_away_changes_nothing(encoding: str, frame: str,
     assert float(change.abs().max()) < 1e-3
 
 
+@pytest.mark.parametrize("token", [False, True], ids=["no token", "spacing token"])
+@pytest.mark.parametrize("autocast", [False, True], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("frame", ["mm", "patient_mm", "scanner_mm"])
-def test_rotary_outputs_do_not_depend_on_where_the_origin_is(frame: str) -> None:
-    encoder, x, grid = small_encoder("rotary_axial", frame).eval(), volume(SHAPE), grid_of()
-    here = encoder([x], [grid]).tokens
-    if frame == "scanner_mm":
-        there = encoder([x], [moved(grid, 890.0)]).tokens
-    else:
-        there = encoder([x], [grid], origins_mm=[(890.0, -890.0, 890.0)]).tokens
-    close(there, here, atol=1e-5)
+def test_rotary_outputs_do_not_depend_on_where_the_origin_is(frame: str, autocast: bool, token: bool) -> None:
+    encoder, grid = small_encoder("rotary_axial", frame, spacing_token=token).eval(), grid_of()
+    batch, grids = [volume(SHAPE), volume((3, 4, 2))], [grid, grid.crop((0, 0, 0), (3, 4, 2))]  # one is padded
+    origin = (890.0, -890.0, 890.0)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast), torch.no_grad():
+        here = encoder(batch, grids)
+        if frame == "scanner_mm":
+            there = encoder(batch, [moved(g, 890.0) for g in grids])
+        else:
+            there = encoder(batch, grids, origins_mm=[origin, origin])
+    change = (there.tokens - here.tokens)[here.mask]
+    assert float(change.abs().max()) < (1e-3 if autocast else 1e-5)
 
 
 @pytest.mark.parametrize("frame", ["mm", "patient_mm", "scanner_mm"])

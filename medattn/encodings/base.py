@@ -89,6 +89,9 @@ class PositionalEncoding(nn.Module):
 
     name: ClassVar[str] = "none"
     defined_frames: ClassVar[tuple[Frame, ...]] = ALL_FRAMES
+    is_translation_invariant: ClassVar[bool] = False
+    """True if moving all tokens together changes no logit. The encoder then measures from the middle of each sample's
+    tokens, which keeps this exact in low precision and beside prefix tokens, which have no place to move."""
 
     def __init__(self, *, dim: int, num_heads: int, frame: Frame | str) -> None:
         super().__init__()

@@ -43,6 +43,8 @@ def predict_probabilities(
 ) -> Tensor:
     """Mean class probabilities (num_classes, I, J, K) over overlapping windows of ``volume`` (C, I, J, K).
 
+    Without gradients, and with the model in eval mode meanwhile.
+
     Args:
         grid: the whole volume's grid, as the model shall be told it.
         window: voxels per window, one integer or three; best a multiple of the patch.
@@ -63,6 +65,8 @@ def predict_probabilities(
     total = volume.new_zeros(model.num_classes, *grid.shape)
     counts = volume.new_zeros(grid.shape)
     every = list(windows(grid.shape, size, step))
+    was_training = model.training
+    model.eval()
     for places in (every[n : n + batch_size] for n in range(0, len(every), batch_size)):
         boxes = [tuple(slice(a, b) for a, b in zip(*place, strict=True)) for place in places]
         found = model(
@@ -74,4 +78,5 @@ def predict_probabilities(
         for box, part in zip(boxes, found, strict=True):
             total[:, *box] += part.softmax(0)
             counts[box] += 1
+    model.train(was_training)
     return total / counts

@@ -42,11 +42,11 @@ def build_subject(data: Config) -> tuple[Subject, list[str]]:
         raise ValueError(f"data.kind must be files or phantom, got {data['kind']!r}")
     image = load_volume(_path("data.image", data["image"]))
     labels_volume = load_volume(_path("data.labels", data["labels"]), labels=True)
-    notes = [f"{v.name}: {note.message}" for v in (image, labels_volume) for note in v.notes]
+    notes = [f"{Path(v.name).name}: {note.message}" for v in (image, labels_volume) for note in v.notes]
     for role, volume in (("image", image), ("labels", labels_volume)):
         grid = volume.grid
         shape, spacing = (" x ".join(f"{n:g}" for n in values) for values in (grid.shape, grid.spacing_mm.tolist()))
-        notes.append(f"{role} {volume.name}: {shape} voxels of {spacing} mm, axes {''.join(grid.axcodes)}")
+        notes.append(f"{role} {Path(volume.name).name}: {shape} voxels of {spacing} mm, axes {''.join(grid.axcodes)}")
     return VolumeSubject(image, labels_volume, data["classes"], profile=data["profile"]), notes
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
@@ -18,7 +21,8 @@ def compare(config: DictConfig) -> int:
     """Run the study that ``config`` composes; returns the exit code, 1 if a run failed."""
     console = Console()
     arms = compose_arms(config)
-    study_dir, failures = run_study(study_settings(config), arms, console)
+    command = shlex.join(["python", "scripts/compare.py", *HydraConfig.get().overrides.task])
+    study_dir, failures = run_study(study_settings(config), arms, console, command)
     report = write_report(study_dir)
     console.print(format_results_table(study_dir), highlight=False, markup=False)
     for failure in failures:

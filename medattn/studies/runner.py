@@ -27,12 +27,13 @@ from medattn.tasks.subject import paired_classes
 _events: Any = None  # in a worker process: the queue to the display
 
 
-def run_study(settings: dict[str, Any], arms: list[Arm], console: Console) -> tuple[Path, list[str]]:
+def run_study(settings: dict[str, Any], arms: list[Arm], console: Console, command: str = "") -> tuple[Path, list[str]]:
     """Carry out a study; finished runs are skipped, killed ones continue.
 
     Args:
         settings: the study's whole config as plain containers.
         arms: from ``compose_arms``.
+        command: how it was called, for the report.
 
     Returns:
         (study folder, failures: one line per run that failed).
@@ -42,7 +43,7 @@ def run_study(settings: dict[str, Any], arms: list[Arm], console: Console) -> tu
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         runs, plan, baselines = _prepare(settings, arms, console)
-    plan["warnings"] = worker.own_warnings(caught)
+    plan |= {"warnings": worker.own_warnings(caught), "command": command}
     for message in plan["warnings"]:
         console.print(f"warning: {message}", style="yellow", highlight=False)
     store.write_yaml(study_dir / "config.yaml", settings)

@@ -105,7 +105,7 @@ def _update(
         group["lr"] = learning_rate(step, settings)
     loss = batch_loss(model, batch, criterion)
     if not bool(torch.isfinite(loss)):
-        raise FloatingPointError(f"the loss is {float(loss)} at step {step}: lower train.learning_rate")
+        raise FloatingPointError(f"the loss is {loss.item()} at step {step}: lower train.learning_rate")
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), settings["clip_norm"])

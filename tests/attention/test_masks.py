@@ -109,8 +109,11 @@ def test_poison_at_a_masked_memory_changes_no_output(kind: str, poison: float, b
         torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
         out.sum().backward()
         assert all(bool(x.grad is not None and x.grad.isfinite().all()) for x in inputs)
-    weights = attention_weights(q, bad_k, mask=mask)[:, :, :3]
+    inputs = [q.clone().requires_grad_(), bad_k.clone().requires_grad_()]
+    weights = attention_weights(inputs[0], inputs[1], mask=mask)[:, :, :3]
     torch.testing.assert_close(weights, attention_weights(q, k, mask=mask)[:, :, :3], rtol=0, atol=1e-12)
+    weights.square().sum().backward()
+    assert all(bool(x.grad is not None and x.grad.isfinite().all()) for x in inputs)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
