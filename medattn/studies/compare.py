@@ -24,7 +24,7 @@ def compare(config: DictConfig) -> int:
     command = shlex.join(["python", "scripts/compare.py", *HydraConfig.get().overrides.task])
     study_dir, failures = run_study(study_settings(config), arms, console, command)
     report = write_report(study_dir)
-    console.print(format_results_table(study_dir), highlight=False, markup=False)
+    console.print(format_results_table(study_dir), highlight=False, markup=False, soft_wrap=True)
     for failure in failures:
         console.print(f"failed: {failure}", style="red", highlight=False)
     if failures:

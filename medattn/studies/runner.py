@@ -97,12 +97,13 @@ BASELINES = [
     {
         "name": "lookup",
         "title": "image-free lookup, jittered frame",
-        "description": "The most frequent label at each place, without seeing a voxel, under the arms' own jitter.",
+        "description": "The likeliest label at each place without seeing a voxel, under the arms' own jitter. Votes are "
+        "divided by the square root of each label's total, which scores higher than the most frequent label.",
     },
     {
         "name": "lookup_exact",
         "title": "image-free lookup, exact frame",
-        "description": "The same where positions are exact: what an arm could reach by memory alone.",
+        "description": "The most frequent label where positions are exact: what an arm could reach by memory alone.",
     },
 ]
 
