@@ -97,8 +97,8 @@ BASELINES = [
     {
         "name": "lookup",
         "title": "image-free lookup, jittered frame",
-        "description": "The likeliest label at each place without seeing a voxel, under the arms' own jitter. Votes are "
-        "divided by the square root of each label's total, which scores higher than the most frequent label.",
+        "description": "The likeliest label at each place without seeing a voxel, under the arms' own jitter. Votes "
+        "are divided by the square root of each label's total, which scores higher than the most frequent label.",
     },
     {
         "name": "lookup_exact",
