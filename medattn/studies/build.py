@@ -12,6 +12,7 @@ import torch
 from medattn.coordinates import CoordinateJitter
 from medattn.encoder import VolumeEncoder
 from medattn.encodings import create_encoding
+from medattn.geometry.grid import as_spacing_mm
 from medattn.models import SegmentationModel
 from medattn.phantoms import TORSO_LABELS, torso_grid, torso_scene
 from medattn.tasks.acquisitions import Acquisition, ToldScan, acquire, acquire_cached, training_spacings
@@ -69,14 +70,14 @@ def build_acquisitions(evaluation: Config) -> list[Acquisition]:
     """The evaluation acquisitions of a config."""
     acquisitions = []
     for name, item in evaluation["acquisitions"].items():
-        spacing, order = item["spacing_mm"], item["header_order"]
+        order = item["header_order"]
         acquisitions.append(
             Acquisition(
                 name,
-                (spacing[0], spacing[1], spacing[2]),
+                as_spacing_mm(item["spacing_mm"], f"evaluation.acquisitions.{name}.spacing_mm"),
                 flip_axis=item["flip_axis"],
                 drop_superior=item["drop_superior"],
-                header_order=None if order is None else (order[0], order[1], order[2]),
+                header_order=None if order is None else tuple(order),
             )
         )
     return acquisitions

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -24,7 +26,8 @@ class StudyProgress:
     """
 
     def __init__(self, console: Console, runs: int, units: int) -> None:
-        self._console, self._runs, self._finished = console, runs, 0
+        self._console, self._runs = console, runs
+        self._lock, self._ended = threading.Lock(), set[str]()  # workers' news and ends come from two threads
         self._bars: dict[str, TaskID] = {}
         self._done: dict[str, int] = {}
         self._display = Progress(
@@ -48,21 +51,26 @@ class StudyProgress:
         self._display.stop()
 
     def update(self, key: str, total: int, units: int, status: str) -> None:
-        """Run ``key`` is at ``units`` of ``total``."""
-        if key not in self._bars:
-            self._bars[key] = self._display.add_task(key, total=total, status=status)
-            self._line(f"{key}: started")
-        self._display.update(self._bars[key], completed=units, status=status)
-        self._advance(key, units)
+        """Run ``key`` is at ``units`` of ``total``; news of a run that has ended comes too late and is dropped."""
+        with self._lock:
+            if key in self._ended:
+                return
+            if key not in self._bars:
+                self._bars[key] = self._display.add_task(key, total=total, status=status)
+                self._line(f"{key}: started")
+            self._display.update(self._bars[key], completed=units, status=status)
+            self._advance(key, units)
 
     def finish(self, key: str, total: int, status: str) -> None:
         """Run ``key`` has ended; ``status`` says how."""
-        self._finished += 1
-        if key in self._bars:
-            self._display.remove_task(self._bars.pop(key))
-        self._advance(key, total)
-        self._display.update(self._all, status=f"{self._finished} of {self._runs} runs")
-        self._console.print(f"{key}: {status} ({self._finished} of {self._runs})", highlight=False)
+        with self._lock:
+            self._ended.add(key)
+            if key in self._bars:
+                self._display.remove_task(self._bars.pop(key))
+            self._advance(key, total)
+            count = f"{len(self._ended)} of {self._runs}"
+            self._display.update(self._all, status=f"{count} runs")
+            self._console.print(f"{key}: {status} ({count})", highlight=False)
 
     def _advance(self, key: str, units: int) -> None:
         """A continued run starts in the middle: what was done before does not count as speed."""

@@ -40,6 +40,7 @@ def run_study(settings: dict[str, Any], arms: list[Arm], console: Console, comma
     """
     torch.set_num_threads(settings["threads"])
     study_dir = Path(settings["output_dir"]) / settings["study"]
+    study_dir.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         runs, plan, baselines = _prepare(settings, arms, console)
@@ -178,6 +179,10 @@ def _side_by_side(
         }
         for future in as_completed(futures):
             on_end(futures[future], future.exception())
+    except BaseException:  # Ctrl-C: do not wait for runs in the middle, they continue from their checkpoints
+        for child in multiprocessing.active_children():
+            child.terminate()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
         stop.set()

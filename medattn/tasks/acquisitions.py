@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from medattn.acquisition import flip_array, permuted_spacing_header, truncate
 from medattn.files import replacing
 from medattn.geometry import VoxelGrid
+from medattn.geometry.grid import as_spacing_mm
 from medattn.tasks.subject import Scan, Subject
 
 CACHE_VERSION = 1  # raise it when what ``Subject.acquire`` computes changes
@@ -73,13 +74,25 @@ class Acquisition:
         flip_axis: array axis stored in reverse (the affine follows), or None.
         drop_superior: share of the field of view cut off at the top.
         header_order: the model is told these axes' spacings instead of the true ones, for example (2, 0, 1); or None.
+
+    Raises:
+        ValueError: naming the acquisition and the attribute that does not fit.
     """
 
     name: str
     spacing_mm: tuple[float, float, float]
     flip_axis: int | None = None
     drop_superior: float = 0.0
-    header_order: tuple[int, int, int] | None = None
+    header_order: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        as_spacing_mm(self.spacing_mm, f"{self.name}: spacing_mm")
+        if self.flip_axis not in (None, 0, 1, 2):
+            raise ValueError(f"{self.name}: flip_axis must be 0, 1, 2 or none, got {self.flip_axis}")
+        if not 0 <= self.drop_superior < 1:
+            raise ValueError(f"{self.name}: drop_superior must be at least 0 and below 1, got {self.drop_superior}")
+        if self.header_order is not None and sorted(self.header_order) != [0, 1, 2]:
+            raise ValueError(f"{self.name}: header_order must be a permutation of 0, 1, 2, got {self.header_order}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -103,3 +103,18 @@ def test_cache_returns_what_was_acquired_and_knows_grids_and_subjects_apart(tmp_
     acquire_cached(subject, grid, tmp_path)
     assert subject.calls == 3
     assert math.isclose(float(first.image.mean()), 0.0, abs_tol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"spacing_mm": (4.0, 0.0, 4.0)}, "x: spacing_mm must be positive and finite"),
+        ({"flip_axis": 3}, "x: flip_axis must be 0, 1, 2 or none, got 3"),
+        ({"drop_superior": 1.0}, r"x: drop_superior must be at least 0 and below 1, got 1\.0"),
+        ({"header_order": (0, 0, 1)}, r"x: header_order must be a permutation of 0, 1, 2, got \(0, 0, 1\)"),
+        ({"header_order": (0, 1)}, r"x: header_order must be a permutation of 0, 1, 2, got \(0, 1\)"),
+    ],
+)
+def test_an_acquisition_that_cannot_be_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        Acquisition(**{"name": "x", "spacing_mm": (4.0, 4.0, 4.0), **change})
