@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
@@ -15,7 +16,7 @@ from medattn.studies.report import format_results_table, write_report
 from medattn.studies.runner import run_study
 from medattn.volumes import FetchError
 
-USER_ERRORS = (ValueError, OSError, FetchError, OmegaConfBaseException)
+USER_ERRORS = (ValueError, OSError, FetchError, HydraException, OmegaConfBaseException)
 
 
 def compare(config: DictConfig) -> int:

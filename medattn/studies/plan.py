@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,13 +76,20 @@ def compose_arms(config: DictConfig) -> list[Arm]:
     shared = {key: value for key, value in run_config(config).items() if key in ("data", "task", "train", "evaluation")}
     arms = []
     for name, arm in config.arms.items():
-        overrides = [*HydraConfig.get().overrides.task, *arm.overrides]
+        overrides = [*_for_arm(HydraConfig.get().overrides.task, arm.overrides), *arm.overrides]
         resolved = run_config(compose(config_name=HydraConfig.get().job.config_name, overrides=overrides))
         differing = [key for key, value in shared.items() if resolved[key] != value]
         if differing:
             raise ValueError(f"arm {name!r} may not override {', '.join(differing)}: arms must share them")
         arms.append(Arm(str(name), arm.title, arm.description, resolved))
     return arms
+
+
+def _for_arm(given: Sequence[str], own: Sequence[str]) -> list[str]:
+    """The command line's overrides without those of another encoding's options, for an arm that sets its encoding."""
+    if not any(override.startswith("encoding=") for override in own):
+        return list(given)
+    return [override for override in given if not override.lstrip("+~").startswith("encoding.")]
 
 
 def identity(config: dict[str, Any], data_fingerprint: str) -> str:

@@ -59,13 +59,13 @@ def run_study(settings: dict[str, Any], arms: list[Arm], console: Console, comma
 def _prepare(
     settings: dict[str, Any], arms: list[Arm], console: Console
 ) -> tuple[list[Run], dict[str, Any], list[dict[str, Any]]]:
-    """Data in the cache, every arm built once (so that its mistakes show now), runs planned, baselines scored."""
+    """Every arm built once (so that its mistakes show now), data in the cache, runs planned, baselines scored."""
     subject, notes = build_subject(settings["data"])
+    for arm in arms:
+        build_model(arm.config, len(subject.class_names) + 1, seed=0)
     with preparation_progress(console) as bar:
         task = bar.add_task("acquiring the subject", total=None)
         data = build_data(subject, settings, lambda done, total: bar.update(task, completed=done, total=total))
-    for arm in arms:
-        build_model(arm.config, len(data.class_names) + 1, seed=0)
     runs = plan_runs(arms, settings["seeds"], subject.fingerprint)
     notes.append(f"fingerprint of the data (SHA-256): {subject.fingerprint}")
     baselines = lookup_rows(data, settings, settings["study"])

@@ -184,3 +184,21 @@ def test_a_volume_off_its_grid_is_refused(shape: tuple[int, ...]) -> None:
     ) as error:
         predicted(Stub(2, constant), torch.zeros(shape), grid_of(), window=4, stride=4)
     assert str(shape) in str(error.value)
+
+
+def test_the_model_is_in_eval_mode_meanwhile_and_in_its_own_afterwards() -> None:
+    modes = []
+
+    class Watched(torch.nn.Module):
+        num_classes = 2
+
+        def forward(self, volumes: list[Tensor], *args: object, **kwargs: object) -> list[Tensor]:
+            modes.append(self.training)
+            return [torch.zeros(2, *volume.shape[1:]) for volume in volumes]
+
+    grid = VoxelGrid.from_spacing((4, 4, 4), 1.0)
+    for training in (True, False):
+        model = Watched().train(training)
+        predict_probabilities(model, torch.zeros(1, 4, 4, 4), grid, window=4, stride=4)  # type: ignore[arg-type]
+        assert model.training is training
+    assert modes == [False, False]

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from medattn import VoxelGrid
+from medattn.coordinates import CoordinateJitter
 from medattn.studies.build import build_data, build_subject
 from medattn.studies.evaluation import _aspect, _slices, evaluate, lookup_rows
 from medattn.tasks.sampling import Example
@@ -104,3 +105,24 @@ def test_lookups_see_no_image_and_are_told_what_the_arms_are(data):
     assert {r["kind"] for r in rows} == {"baseline"}
     assert scores["lookup_exact", "iso_4_5", "liver"] > 0.5 > scores["lookup_exact", "wrong_header", "liver"]
     assert scores["lookup_exact", "iso_4_5", "liver"] > scores["lookup", "iso_4_5", "liver"]
+
+
+def test_cases_of_one_evaluation_differ(data):
+    model = evaluated(data, "evaluation.cases=2", "evaluation.window=64", "evaluation.stride=64")[0]
+    assert len(model.images) == 4
+    assert not torch.equal(model.images[0], model.images[1])
+    assert not torch.equal(model.told[0][2], model.told[1][2])
+
+
+def test_the_jittered_lookup_strays_in_making_and_in_use(data):
+    made, used = [], []
+    draw = CoordinateJitter.draw
+
+    def spy(jitter, whole, generator):
+        (used if jitter.shift_mm else made).append(jitter)
+        return draw(jitter, whole, generator)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CoordinateJitter, "draw", spy)
+        lookup_rows(data, tiny_run().config, "tiny")
+    assert len(used) == len(made) == 3 + 2  # three training grids, two evaluations: once with jitter and once without

@@ -3,7 +3,8 @@ import copy
 import pytest
 from omegaconf.errors import MissingMandatoryValue
 
-from medattn.studies.plan import identity, plan_runs, run_config
+from medattn.studies import store
+from medattn.studies.plan import _for_arm, identity, plan_runs, run_config
 from tests.studies.tiny import composed, tiny_arms, tiny_run
 
 
@@ -33,3 +34,21 @@ def test_seeds_are_distinct_and_at_least_one(seeds):
 def test_a_value_that_no_config_sets_is_named():
     with pytest.raises(MissingMandatoryValue, match="train.steps"):
         run_config(composed("train.steps=???"))
+
+
+def test_an_arm_with_an_encoding_of_its_own_does_not_take_the_options_of_another():
+    given = ["train.steps=3", "encoding.options.wavelengths_mm=[20,400]", "+encoding.options.base=2", "frame=mm"]
+    assert _for_arm(given, ["encoding=none", "frame=index"]) == ["train.steps=3", "frame=mm"]
+    assert _for_arm(given, ["frame=index"]) == given
+
+
+def test_only_a_finished_record_of_the_same_identity_is_this_run(tmp_path):
+    run = tiny_run()
+    for status, identity_, finished in (
+        ("finished", run.identity, True),
+        ("finished", "another", False),
+        ("failed", run.identity, False),
+    ):
+        store.write_json(tmp_path / run.directory / "run.json", {"status": status, "config_hash": identity_})
+        assert store.is_finished(tmp_path, run) is finished
+    assert not store.is_finished(tmp_path / "elsewhere", run)

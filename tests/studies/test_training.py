@@ -1,9 +1,12 @@
 import pytest
 import torch
 
+from medattn import VoxelGrid
+from medattn.studies import training
 from medattn.studies.build import build_data, build_model, build_sampler, build_subject
-from medattn.studies.training import learning_rate, train
+from medattn.studies.training import batch_loss, learning_rate, train
 from medattn.studies.worker import initial_weights_digest
+from medattn.tasks.sampling import Example
 from tests.studies.tiny import tiny_arms, tiny_run
 
 
@@ -77,3 +80,72 @@ def test_learning_rate_warms_up_then_falls_to_its_last_fraction():
     assert rates[4] == pytest.approx(2.0)
     assert rates[13] == pytest.approx(0.2)
     assert all(a > b for a, b in zip(rates[4:], rates[5:], strict=False))
+
+
+def example_told_elsewhere():
+    """A crop whose told grid, whole volume and origin are all different."""
+    whole = VoxelGrid.from_spacing((20, 20, 20), 5.0)
+    told = whole.crop((4, 4, 4), (12, 12, 12))
+    origin = torch.tensor([30.0, -20.0, 10.0], dtype=torch.float64)
+    return Example(torch.zeros(1, 8, 8, 8), torch.zeros(1, 8, 8, 8, dtype=torch.int64), told, whole, origin)
+
+
+def test_training_tells_the_model_the_crop_the_whole_volume_and_the_origin():
+    seen = []
+
+    def model(images, grids, references, origins_mm):
+        seen.extend(zip(images, grids, references, origins_mm, strict=True))
+        return [torch.zeros(3, *image.shape[1:]) for image in images]
+
+    example = example_told_elsewhere()
+    batch_loss(model, [example], lambda scores, truth: scores.sum())
+    (image, grid, reference, origin), *others = seen
+    assert not others
+    assert image is example.image and grid is example.told
+    assert reference is example.reference and origin is example.origin_mm
+
+
+def test_the_loss_takes_the_voxels_of_crops_of_any_size_as_one_set():
+    whole, part = example_told_elsewhere(), example_told_elsewhere()
+    part = Example(part.image[:, :4], part.labels[:, :4] + 1, part.told.crop((0, 0, 0), (4, 8, 8)), *[None] * 2)
+
+    def model(images, *args, **kwargs):
+        return [torch.full((3, *image.shape[1:]), float(n)) for n, image in enumerate(images)]
+
+    def count(scores, truth):
+        assert scores.shape == (1, 3, 512 + 256) and truth.shape == (1, 1, 512 + 256)
+        assert truth[0, 0].tolist() == [0] * 512 + [1] * 256
+        assert scores[0, 0].tolist() == [0.0] * 512 + [1.0] * 256
+        return scores.sum()
+
+    assert batch_loss(model, [whole, part], count) == 3 * 256
+
+
+@pytest.mark.parametrize(
+    ("override", "differs"),
+    [("train.clip_norm=1e-3", True), ("train.clip_norm=1e6", False), ("train.betas=[0.5,0.5]", True)],
+)
+def test_settings_of_the_optimizer_have_an_effect(data, tmp_path, override, differs):
+    plain = trained(data, tmp_path / "a.pt", tiny_run("train.clip_norm=1e5"))[1].loss
+    changed = trained(data, tmp_path / "b.pt", tiny_run("train.clip_norm=1e5", override))[1].loss
+    assert (plain != changed) == differs
+
+
+def test_dropout_draws_depend_on_the_seed_and_the_step(data, tmp_path, monkeypatch):
+    seeds = []
+    monkeypatch.setattr(training.torch, "manual_seed", lambda seed: seeds.append(seed))
+    for seed in (0, 1):
+        model = build_model(tiny_run().config, 16, 0)
+        run = tiny_run(seed=seed)
+        sampler = build_sampler(run.config["task"])
+        train(model, sampler, data.training, run.config, seed, tmp_path / f"{seed}.pt", lambda step, loss: None)
+    drawn = [seed for seed in seeds if seed != 0]
+    assert len(set(drawn)) == 2 * run.config["train"]["steps"]
+
+
+def test_model_settings_reach_the_model():
+    config = tiny_run("model.dropout=0.3", "model.attention_dropout=0.4", "model.reference_spacing_mm=7").config
+    encoder = build_model(config, 16, 0).encoder
+    assert encoder.blocks[0].dropout == 0.3
+    assert encoder.blocks[0].attention.dropout == 0.4
+    assert encoder.spacing_token.reference_spacing_mm == 7.0
