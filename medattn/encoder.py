@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from medattn.attention.masks import padding_mask
 from medattn.coordinates import Frame, token_coordinates
 from medattn.encodings import PositionalEncoding, PositionSignal, SpacingToken, create_encoding
+from medattn.encodings.registry import own_random_stream
 from medattn.geometry.grid import VoxelGrid
 from medattn.layers import Block, PatchEmbed
 
@@ -81,7 +82,7 @@ class VolumeEncoder(nn.Module):
         self.norm = nn.LayerNorm(dim)
         self.spacing_token = None
         if spacing_token:
-            with torch.random.fork_rng(devices=[]):
+            with own_random_stream():
                 self.spacing_token = SpacingToken(dim, reference_spacing_mm=reference_spacing_mm)
 
     @property
@@ -184,6 +185,8 @@ def _check_batch(
     origins_mm: Sequence[Any] | None,
 ) -> None:
     count = len(volumes)
+    if count == 0:
+        raise ValueError("volumes must hold at least one volume, got none")
     for name, items in (("grids", grids), ("references", references), ("origins_mm", origins_mm)):
         if isinstance(items, VoxelGrid) or (items is not None and len(items) != count):
             got = "a single VoxelGrid" if isinstance(items, VoxelGrid) else len(items)

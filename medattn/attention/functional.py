@@ -60,10 +60,9 @@ def attend(
     elif mask is None and bias is None:
         out = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal, scale=scale)
     else:
-        allowed, has_any = _allowed(mask, causal, q, k)
-        attn_mask = allowed if bias is None else _masked_bias(bias, allowed, q)
+        attn_mask, empty = _fused_mask(bias, mask, causal, q, k)
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, dropout_p=dropout, scale=scale)
-        out = out if has_any is None else out.masked_fill(~has_any, 0.0)
+        out = out.masked_fill(empty, 0.0)
     return _spoil(_spoil(out, spoilt_by_k), spoilt_by_v)
 
 
@@ -84,14 +83,15 @@ def attention_weights(
 
 def _weights(q: Tensor, k: Tensor, bias: Tensor | None, mask: Tensor | None, causal: bool, scale: float) -> Tensor:
     """The written-out softmax, for shielded keys."""
-    allowed, has_any = _allowed(mask, causal, q, k)
     logits = q @ k.transpose(-2, -1) * scale
+    if bias is None and mask is None and not causal:
+        return logits.softmax(-1)
     if bias is not None:
         logits = logits + bias.to(logits.dtype)
-    if allowed is None:
-        return logits.softmax(-1)
-    weights = logits.masked_fill(~allowed, -math.inf).softmax(-1)
-    return weights if has_any is None else weights.masked_fill(~has_any, 0.0)
+    if mask is not None or causal:
+        logits = logits.masked_fill(~_combined(mask, causal, q, k), -math.inf)
+    logits, empty = _without_empty_rows(logits)
+    return logits.softmax(-1).masked_fill(empty, 0.0)
 
 
 def _checked_scale(q: Tensor, k: Tensor, bias: Tensor | None, mask: Tensor | None, temperature: float) -> float:
@@ -115,13 +115,21 @@ def _fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
     return len(shape) <= len(target) and all(a in (1, b) for a, b in zip(shape, inner, strict=True))
 
 
-def _allowed(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """(mask in which every row allows something, rows that really do): keeps softmax and its gradient finite."""
-    if mask is None and not causal:
-        return None, None
-    mask = _combined(mask, causal, q, k)
-    has_any = mask.any(-1, keepdim=True)
-    return mask | ~has_any, has_any
+def _fused_mask(bias: Tensor | None, mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """(mask or bias in which every row allows something, rows that do not): keeps softmax and its gradient finite."""
+    allowed = _combined(mask, causal, q, k) if mask is not None or causal else None
+    if bias is None:
+        assert allowed is not None
+        empty = ~allowed.any(-1, keepdim=True)
+        return allowed | empty, empty
+    bias = torch.atleast_2d(bias.to(q.dtype))
+    return _without_empty_rows(bias if allowed is None else bias.masked_fill(~allowed, -math.inf))
+
+
+def _without_empty_rows(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """(``logits`` with 0 in rows that are -inf throughout, which rows (..., 1) those are)."""
+    empty = (logits == -math.inf).all(-1, keepdim=True)
+    return logits.masked_fill(empty, 0.0), empty
 
 
 def _combined(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> Tensor:
@@ -154,8 +162,3 @@ def _shielded(x: Tensor, mask: Tensor | None, causal: bool, q: Tensor) -> tuple[
 def _spoil(x: Tensor, spoilt: Tensor | None) -> Tensor:
     """What attention would give the queries that do attend to a memory which is not finite."""
     return x if spoilt is None else x.masked_fill(spoilt, math.nan)
-
-
-def _masked_bias(bias: Tensor, allowed: Tensor | None, q: Tensor) -> Tensor:
-    bias = torch.atleast_2d(bias.to(q.dtype))
-    return bias if allowed is None else bias.masked_fill(~allowed, -math.inf)

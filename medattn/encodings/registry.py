@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -27,6 +28,14 @@ def register(name: str) -> Callable[[type[PositionalEncoding]], type[PositionalE
         return cls
 
     return add
+
+
+@contextmanager
+def own_random_stream() -> Iterator[None]:
+    """Parameters drawn inside depend on the global seed, but neither change those drawn after nor repeat them."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(torch.randint(2**62, ())))
+        yield
 
 
 def _discover() -> dict[str, type[PositionalEncoding]]:
@@ -55,5 +64,5 @@ def create_encoding(name: str, *, dim: int, num_heads: int, frame: Frame | str, 
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise ValueError(f"encoding {name!r} has no option {', '.join(unknown)}; it has {', '.join(known) or 'none'}")
-    with torch.random.fork_rng(devices=[]):  # parameters drawn here must not change those of the model around
+    with own_random_stream():
         return cls(dim=dim, num_heads=num_heads, frame=frame, **options)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +19,7 @@ Triple = tuple[int, int, int]
 
 def as_triple(value: Any, name: str, *, minimum: int) -> Triple:
     """Three ints from one int or three; the error names ``name``, the requirement and the value."""
+    value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, Iterable) and not isinstance(value, str):
         items = [v.item() if isinstance(v, Tensor) else v for v in value]
     else:
@@ -37,10 +39,27 @@ def _axis(axis: int) -> int:
 
 def as_spacing_mm(value: Any, name: str = "spacing_mm") -> tuple[float, float, float]:
     """Three positive finite floats from one number or three."""
+    value = value.tolist() if hasattr(value, "tolist") else value
     items = [float(v) for v in value] if isinstance(value, Iterable) else [float(value)] * 3
     if len(items) != 3 or not all(math.isfinite(v) and v > 0 for v in items):
         raise ValueError(f"{name} must be positive and finite, one or three numbers in mm, got {value!r}")
     return items[0], items[1], items[2]
+
+
+class _OwnCopy:
+    """An attribute that gives out copies: what a caller does to one in place cannot reach the grid."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._key = f"_{name}"
+
+    def __get__(self, instance: object, owner: type | None = None) -> Tensor:
+        if instance is None:  # so that a dataclass sees no default
+            raise AttributeError(self._key)
+        copy: Tensor = instance.__dict__[self._key].clone()
+        return copy
+
+    def __set__(self, instance: object, value: Tensor) -> None:
+        instance.__dict__[self._key] = value
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +74,10 @@ class VoxelGrid:
     """
 
     shape: Triple
-    affine: Tensor
+    affine: _OwnCopy = _OwnCopy()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.shape, Iterable) or len(tuple(self.shape)) != 3:
+        if not isinstance(self.shape, Iterable) or np.ndim(self.shape) != 1 or len(tuple(self.shape)) != 3:
             raise ValueError(f"shape must be three positive integers (I, J, K), got {self.shape!r}")
         object.__setattr__(self, "shape", as_triple(self.shape, "shape", minimum=1))
         object.__setattr__(self, "affine", _affine.validated_affine(self.affine))

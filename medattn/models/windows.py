@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from medattn.geometry.grid import Triple, VoxelGrid, as_triple
 from medattn.models.segmentation import SegmentationModel
@@ -28,6 +29,18 @@ def windows(shape: Triple, window: Triple, stride: Triple) -> Iterator[tuple[Tri
     for start in itertools.product(*axes):
         i, j, k = (min(a + w, n) for a, w, n in zip(start, window, shape, strict=True))
         yield (start[0], start[1], start[2]), (i, j, k)
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode inside; afterwards every module is in its own mode again, whatever happened."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
 
 
 @torch.no_grad()
@@ -62,21 +75,20 @@ def predict_probabilities(
         raise ValueError(f"batch_size must be a positive integer, got {batch_size!r}")
     if any(s > w for s, w in zip(step, size, strict=True)):
         raise ValueError(f"stride must not exceed the window, or voxels are missed; got {step} over {size}")
-    total = volume.new_zeros(model.num_classes, *grid.shape)
-    counts = volume.new_zeros(grid.shape)
+    precision = torch.promote_types(volume.dtype, torch.float32)  # sums in half precision would lose probability
+    total = volume.new_zeros(model.num_classes, *grid.shape, dtype=precision)
+    counts = volume.new_zeros(grid.shape, dtype=torch.int32)
     every = list(windows(grid.shape, size, step))
-    was_training = model.training
-    model.eval()
-    for places in (every[n : n + batch_size] for n in range(0, len(every), batch_size)):
-        boxes = [tuple(slice(a, b) for a, b in zip(*place, strict=True)) for place in places]
-        found = model(
-            [volume[:, *box] for box in boxes],
-            [grid.crop(*place) for place in places],
-            references=[grid] * len(places),
-            origins_mm=None if origin_mm is None else [origin_mm] * len(places),
-        )
-        for box, part in zip(boxes, found, strict=True):
-            total[:, *box] += part.softmax(0)
-            counts[box] += 1
-    model.train(was_training)
+    with _evaluating(model):
+        for places in (every[n : n + batch_size] for n in range(0, len(every), batch_size)):
+            boxes = [tuple(slice(a, b) for a, b in zip(*place, strict=True)) for place in places]
+            found = model(
+                [volume[:, *box] for box in boxes],
+                [grid.crop(*place) for place in places],
+                references=[grid] * len(places),
+                origins_mm=None if origin_mm is None else [origin_mm] * len(places),
+            )
+            for box, part in zip(boxes, found, strict=True):
+                total[:, *box] += part.to(precision).softmax(0)
+                counts[box] += 1
     return total / counts

@@ -131,6 +131,7 @@ def build_sampler(task: Config) -> CropSampler:
 def build_model(config: Config, num_classes: int, seed: int) -> SegmentationModel:
     """The model of an arm. Parts that arms share get the same initial weights for the same seed."""
     model = config["model"]
+    torch.manual_seed(seed)
     encoding = create_encoding(
         config["encoding"]["name"],
         dim=model["dim"],
@@ -138,7 +139,6 @@ def build_model(config: Config, num_classes: int, seed: int) -> SegmentationMode
         frame=config["frame"]["name"],
         **config["encoding"]["options"],
     )
-    torch.manual_seed(seed)
     encoder = VolumeEncoder(
         encoding,
         patch_size=model["patch_size"],

@@ -6,10 +6,12 @@ import datetime
 import multiprocessing
 import os
 import queue
+import signal
 import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -166,33 +168,54 @@ def _one_by_one(
 def _side_by_side(
     study_dir: Path, settings: dict[str, Any], runs: list[Run], on_progress: worker.OnProgress, on_end: OnEnd
 ) -> None:
-    """Runs in worker processes; their progress comes back through a queue that a thread empties."""
+    """Runs in worker processes; their progress comes back through a queue that a thread empties.
+
+    If a worker dies (out of memory, killed), its pool is lost with all its runs and nothing says whose fault it was:
+    they are repeated in pools of their own, from their checkpoints, so that only the one that dies again has failed.
+    """
     context = multiprocessing.get_context("spawn")
     events = context.Queue()
     stop = threading.Event()
     pump = threading.Thread(target=_pump, args=(events, on_progress, stop), daemon=True)
     pump.start()
-    pool = ProcessPoolExecutor(settings["workers"], mp_context=context, initializer=_connect, initargs=(events,))
     try:
+        lost = _in_pool(settings["workers"], runs, study_dir, settings, events, on_end, retry=True)
+        for run in lost:
+            _in_pool(1, [run], study_dir, settings, events, on_end, retry=False)
+    finally:
+        stop.set()
+        pump.join()
+
+
+def _in_pool(
+    workers: int, runs: list[Run], study_dir: Path, settings: dict[str, Any], events: Any, on_end: OnEnd, *, retry: bool
+) -> list[Run]:
+    """Carry out ``runs``; returns those to ``retry`` because a worker died."""
+    lost = []
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_connect, initargs=(events,)) as pool:
         futures: dict[Future[None], Run] = {
             pool.submit(_execute_in_worker, study_dir, settings["study"], run, settings["threads"]): run for run in runs
         }
-        for future in as_completed(futures):
-            on_end(futures[future], future.exception())
-    except BaseException:  # Ctrl-C: do not wait for runs in the middle, they continue from their checkpoints
-        for child in multiprocessing.active_children():
-            child.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-        stop.set()
-        pump.join()
+        try:
+            for future in as_completed(futures):
+                error = future.exception()
+                if retry and isinstance(error, BrokenProcessPool):
+                    lost.append(futures[future])
+                else:
+                    on_end(futures[future], error)
+        except BaseException:  # Ctrl-C: do not wait for runs in the middle, they continue from their checkpoints
+            for child in multiprocessing.active_children():
+                child.terminate()
+            raise
+    return lost
 
 
 def _connect(events: Any) -> None:
     """Start of a worker process: know the queue, and end with the study, however that ends."""
     global _events
     _events = events
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle, which ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from medattn.files import replacing, write_text
 from medattn.studies.plan import Run
 
+VERBATIM: Any = {"keep_default_na": False, "na_values": [""]}  # an arm may be called "none" or "NA"
 CHECKPOINT = "checkpoint.pt"
 PACKAGES = ("medattn", "torch", "monai", "nibabel", "numpy", "hydra-core", "pandas", "safetensors")
 
@@ -83,7 +84,8 @@ def write_table(path: Path, table: pd.DataFrame) -> None:
 
 def collect_results(study_dir: Path, runs: list[Run], baseline_rows: list[dict[str, Any]]) -> pd.DataFrame:
     """One table of the finished runs of this plan and the baselines, also written to ``results.csv``."""
-    tables = [pd.read_csv(study_dir / r.directory / "results.csv") for r in runs if is_finished(study_dir, r)]
+    finished = [run for run in runs if is_finished(study_dir, run)]
+    tables = [pd.read_csv(study_dir / run.directory / "results.csv", **VERBATIM) for run in finished]
     table = pd.concat([*tables, pd.DataFrame(baseline_rows)], ignore_index=True)
     write_table(study_dir / "results.csv", table)
     return table

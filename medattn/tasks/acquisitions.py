@@ -18,7 +18,7 @@ from medattn.geometry import VoxelGrid
 from medattn.geometry.grid import as_spacing_mm
 from medattn.tasks.subject import Scan, Subject
 
-CACHE_VERSION = 1  # raise it when what ``Subject.acquire`` computes changes
+CACHE_VERSION = 2  # raise it when what ``Subject.acquire`` computes changes
 
 
 def training_spacings(
@@ -129,7 +129,7 @@ def acquire_cached(subject: Subject, target: VoxelGrid, cache: Path | None) -> S
     if not path.is_file():
         scan = subject.acquire(target)
         with replacing(path) as temporary:
-            save_file({"image": scan.image.contiguous(), "labels": scan.labels.to(torch.uint8).contiguous()}, temporary)
+            save_file({"image": scan.image.contiguous(), "labels": scan.labels.to(torch.int16).contiguous()}, temporary)
         return scan
     stored = load_file(path)
     return Scan(stored["image"], stored["labels"].long(), target)

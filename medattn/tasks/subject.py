@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -66,6 +66,7 @@ class VolumeSubject:
         if not bool(torch.isfinite(image.data).all()):
             raise ValueError(f"image must be finite; mask or fill its NaN voxels first ({image.name})")
         self.class_names, self.profile = tuple(classes), profile
+        labels = replace(labels, grid=image.grid)  # equal to rounding, which must not turn them differently
         image, labels = image.reoriented("RAS"), labels.reoriented("RAS")
         self.grid, self._image = image.grid, image.data.float()
         self._labels = _class_indices(labels, classes)

@@ -4,11 +4,11 @@ import subprocess
 import sys
 import time
 import warnings
+from importlib import metadata
 from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
 from safetensors.torch import load_file
 
 from medattn.studies import runner, store, worker
@@ -48,7 +48,7 @@ def test_each_run_leaves_config_hash_versions_weights_and_parameters(study):
         home = folder / arm["run_dirs"]["0"]
         record = json.loads((home / "run.json").read_text())
         assert record["status"] == "finished" and record["config_hash"] == arm["config_hash"]
-        assert record["versions"]["torch"] == torch.__version__.split("+")[0] or record["versions"]["torch"]
+        assert record["versions"]["torch"] == metadata.version("torch")
         weights = load_file(home / "weights.safetensors")
         assert sum(value.numel() for value in weights.values()) == record["parameters"]
         assert f"config_hash: {arm['config_hash']}" in (home / "config.yaml").read_text()
@@ -174,3 +174,29 @@ def children_of(pid: int) -> list[int]:
 def is_running(pid: int) -> bool:
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
     return bool(state.strip()) and not state.startswith("Z")
+
+
+def test_a_worker_that_dies_fails_its_own_run_only(tmp_path):
+    """One arm kills its process each time it runs; the others finish though they shared its pool."""
+    script = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from medattn.studies import worker\n"
+        "execute = worker.execute\n"
+        "def deadly(folder, study, run, *rest):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL) if run.arm == 'none' else execute(folder, study, run, *rest)\n"
+        "worker.execute = deadly\n"
+        "from tests.studies.test_runner import run\n"
+        "if __name__ == '__main__': print(run(Path(sys.argv[1]), 'workers=2', 'seeds=[0,1]')[1])\n"
+    )
+    (tmp_path / "study.py").write_text(script)
+    command = [sys.executable, str(tmp_path / "study.py"), str(tmp_path)]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.count("none, seed") == 2 and "token" not in done.stdout
+    table = pd.read_csv(tmp_path / "tiny" / "results.csv", keep_default_na=False).query("kind == 'arm'")
+    assert {(row.arm, int(row.seed)) for row in table.itertuples()} == {("token", 0), ("token", 1)}
+    digests = [
+        json.loads(path.read_text())["initial_weights"] for path in tmp_path.glob("tiny/arms/token-*/*/run.json")
+    ]
+    assert len(set(digests)) == 2  # each seed has weights of its own
