@@ -31,8 +31,8 @@ class StudyProgress:
         self._bars: dict[str, TaskID] = {}
         self._done: dict[str, int] = {}
         self._display = Progress(
-            TextColumn("{task.description:<28}"),
-            BarColumn(bar_width=28),
+            TextColumn("{task.description:<21}"),
+            BarColumn(bar_width=10),
             TextColumn("{task.percentage:>3.0f}%"),
             TimeElapsedColumn(),
             TextColumn("left"),
@@ -90,8 +90,8 @@ class StudyProgress:
 def preparation_progress(console: Console) -> Progress:
     """A plain bar for acquiring the subject on all grids."""
     return Progress(
-        TextColumn("{task.description:<28}"),
-        BarColumn(bar_width=28),
+        TextColumn("{task.description:<21}"),
+        BarColumn(bar_width=10),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         console=console,
