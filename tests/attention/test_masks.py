@@ -164,3 +164,21 @@ def test_a_mask_permuted_with_the_tokens_keeps_equivariance_and_a_causal_one_bre
         float((attend(permuted, permuted, permuted, mask=mask, backend=backend) - masked[:, :, order]).abs().max())
         > 0.1
     )
+
+
+@pytest.mark.parametrize("backend", ["fused", "reference"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_row_whose_bias_is_minus_infinity_throughout_gives_zero_with_finite_gradients(backend, masked) -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 2, n, 4, requires_grad=True) for n in (3, 5, 5))
+    bias = torch.zeros(3, 5)
+    bias[1] = -math.inf
+    mask = torch.tensor([[True] * 5, [True] * 5, [False] * 5]) if masked else None
+    out = attend(q, k, v, bias=bias, mask=mask, backend=backend)
+    out.square().sum().backward()
+    empty = [1, 2] if masked else [1]
+    assert (out[:, :, empty] == 0).all() and (out[:, :, 0] != 0).all()
+    assert all(bool(x.grad.isfinite().all()) for x in (q, k, v))
+    weights = attention_weights(q, k, bias=bias, mask=mask)
+    assert (weights[:, :, empty] == 0).all()
+    torch.testing.assert_close(weights[:, :, 0].sum(-1), torch.ones(1, 2))

@@ -1,4 +1,6 @@
+import copy
 import itertools
+import pickle
 
 import nibabel as nib
 import numpy as np
@@ -220,3 +222,49 @@ def test_with_spacing_keeps_shape_directions_and_centre_and_changes_only_the_spa
 def test_with_spacing_refuses_what_is_no_spacing():
     with pytest.raises(ValueError, match="spacing_mm must be positive and finite"):
         random_grid(0).with_spacing((1.0, 0.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda grid: grid.affine.add_(1),
+        lambda grid: grid.affine.numpy().fill(7),
+        lambda grid: grid.origin_mm.add_(5),
+        lambda grid: grid.spacing_mm.mul_(2),
+        lambda grid: grid.direction.zero_(),
+    ],
+)
+def test_nothing_done_in_place_to_what_a_grid_gives_out_reaches_the_grid(change) -> None:
+    grid = random_grid(0)
+    before = grid.affine
+    change(grid)
+    assert torch.equal(grid.affine, before)
+
+
+def test_a_grid_refuses_assignment_and_keeps_its_affine() -> None:
+    grid = random_grid(0)
+    before = grid.affine
+    with pytest.raises(AttributeError):
+        grid.affine += 1
+    with pytest.raises(AttributeError):
+        grid.shape = (1, 1, 1)
+    assert torch.equal(grid.affine, before)
+
+
+def test_a_grid_does_not_keep_the_callers_array() -> None:
+    affine = torch.eye(4, dtype=torch.float64)
+    grid = VoxelGrid((2, 2, 2), affine)
+    affine[0, 0] = 9
+    assert grid.spacing_mm.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_grids_survive_pickle_and_deepcopy() -> None:
+    grid = random_grid(1)
+    for copied in (pickle.loads(pickle.dumps(grid)), copy.deepcopy(grid)):
+        assert copied.shape == grid.shape and torch.equal(copied.affine, grid.affine)
+
+
+@pytest.mark.parametrize("size", [torch.tensor(2), np.array(2), np.int64(2), 2, (2, 2, 2), torch.tensor([2, 2, 2])])
+def test_sizes_may_be_given_as_scalars_and_arrays_of_any_kind(size) -> None:
+    assert VoxelGrid((4, 6, 8), IDENTITY).patch_grid(size).shape == (2, 3, 4)
+    assert VoxelGrid((4, 6, 8), IDENTITY).resampled(size).shape == (2, 3, 4)

@@ -284,3 +284,12 @@ def test_a_thickness_is_positive() -> None:
     grid = grid_of((2, 3, 4))
     with pytest.raises(ValueError, match="thickness_mm must be positive and finite, one or three numbers in mm, got 0"):
         resample(torch.zeros(2, 3, 4), grid, grid, thickness_mm=0)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_value_that_is_not_finite_is_refused_and_not_spread(value: float) -> None:
+    source = VoxelGrid.from_spacing((6, 5, 4), 1.0)
+    data = torch.zeros(6, 5, 4)
+    data[1, 2, 3] = value
+    with pytest.raises(ValueError, match="1 of 120 values are NaN or inf"):
+        resample(data, source, source.resampled(2.0))

@@ -70,3 +70,23 @@ def test_a_label_beyond_the_range_of_float32_is_kept() -> None:
 def test_labels_on_an_equal_grid_are_the_same_tensor() -> None:
     labels, source = _column([1, 2, 3])
     assert resample_labels(labels, source, VoxelGrid(source.shape, source.affine)) is labels
+
+
+def test_the_label_that_covers_most_of_a_voxel_wins_by_plain_overlap() -> None:
+    generator = torch.Generator().manual_seed(0)
+    checked = 0
+    for spacing in (1.357, 1.7, 2.3, 3.1):
+        source = VoxelGrid.from_spacing((40, 1, 1), 1.0)
+        target = source.resampled((spacing, 1.0, 1.0))
+        labels = torch.randint(0, 3, (40, 1, 1), generator=generator)
+        found = resample_labels(labels, source, target)
+        fine = 2000  # points per new voxel
+        inside = (torch.arange(fine, dtype=torch.float64) + 0.5) / fine - 0.5
+        for n in range(1, target.shape[0] - 1):
+            index = (source.to_index(target.to_world((float(n), 0, 0)))[0] + inside * spacing).round().long()
+            shares = torch.bincount(labels[index, 0, 0], minlength=3).double() / fine
+            first, second = shares.topk(2).values.tolist()
+            if first - second > 0.01:
+                checked += 1
+                assert int(found[n, 0, 0]) == int(shares.argmax())
+    assert checked > 40

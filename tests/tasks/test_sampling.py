@@ -117,3 +117,18 @@ def test_lookup_sees_no_voxel_and_follows_the_patient_not_the_array():
     assert torch.equal(
         atlas.predict(flipped, flipped.fov_center_mm), atlas.predict(scan.grid, scan.grid.fov_center_mm).flip(1)
     )
+
+
+def test_noise_differs_from_scan_to_scan():
+    image = torch.zeros(1, 20, 20, 20)
+    look = Appearance((-250.0, 350.0), noise_sd_hu=30.0)
+    sds = [float(look.show(image, generator_for("x", n)).std()) * 300 for n in range(40)]
+    assert 0 <= min(sds) < 8 and 22 < max(sds) <= 31
+
+
+def test_an_examples_reference_is_the_told_grid_of_the_whole_volume():
+    scan = coordinate_scan()
+    for example in training_batch(sampler(jitter=CoordinateJitter(40.0, 0.1)), [scan], 4, 0, 0):
+        assert example.reference.shape == scan.grid.shape
+        torch.testing.assert_close(example.reference.spacing_mm, example.told.spacing_mm)
+        assert not torch.allclose(example.reference.spacing_mm, scan.grid.spacing_mm)
