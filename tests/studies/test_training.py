@@ -132,15 +132,13 @@ def test_settings_of_the_optimizer_have_an_effect(data, tmp_path, override, diff
 
 
 def test_dropout_draws_depend_on_the_seed_and_the_step(data, tmp_path, monkeypatch):
-    seeds = []
-    monkeypatch.setattr(training.torch, "manual_seed", lambda seed: seeds.append(seed))
+    model, seeds = build_model(tiny_run().config, 16, 0), []
+    monkeypatch.setattr(training.torch, "manual_seed", seeds.append)
     for seed in (0, 1):
-        model = build_model(tiny_run().config, 16, 0)
         run = tiny_run(seed=seed)
         sampler = build_sampler(run.config["task"])
         train(model, sampler, data.training, run.config, seed, tmp_path / f"{seed}.pt", lambda step, loss: None)
-    drawn = [seed for seed in seeds if seed != 0]
-    assert len(set(drawn)) == 2 * run.config["train"]["steps"]
+    assert len(seeds) == len(set(seeds)) == 2 * run.config["train"]["steps"]
 
 
 def test_model_settings_reach_the_model():
