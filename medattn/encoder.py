@@ -74,7 +74,7 @@ class VolumeEncoder(nn.Module):
         dim, ffn_dim = encoding.dim, round(encoding.dim * ffn_ratio)
         _check_sizes(depth=depth, ffn_dim=ffn_dim, in_channels=in_channels)
         self.encoding = encoding
-        self.patch_embed = PatchEmbed(in_channels, dim, patch_size)  # type: ignore[arg-type]
+        self.patch_embed = PatchEmbed(in_channels, dim, patch_size)
         self.blocks = nn.ModuleList(
             Block(dim, encoding.num_heads, ffn_dim, dropout=dropout, attention_dropout=attention_dropout)
             for _ in range(depth)

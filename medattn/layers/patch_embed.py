@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -39,7 +42,7 @@ class PatchEmbed(nn.Module):
         patch_size: voxels per patch, one integer or three.
     """
 
-    def __init__(self, in_channels: int, dim: int, patch_size: int | Triple) -> None:
+    def __init__(self, in_channels: int, dim: int, patch_size: int | Sequence[int]) -> None:
         super().__init__()
         self.patch_size = as_triple(patch_size, "patch_size", minimum=1)
         self.in_channels = in_channels
@@ -49,5 +52,8 @@ class PatchEmbed(nn.Module):
         """(B, C, I, J, K) of any size -> (B, N, dim), N = ceil(I/p0) ceil(J/p1) ceil(K/p2)."""
         if volume.ndim != 5 or volume.shape[1] != self.in_channels:
             raise ValueError(f"volume must be (B, {self.in_channels}, I, J, K), got {tuple(volume.shape)}")
+        wanted = self.projection.weight.dtype
+        if volume.dtype != wanted and not torch.is_autocast_enabled(volume.device.type):
+            raise TypeError(f"volume must be {wanted} like the model's weights, got {volume.dtype}")
         tokens: Tensor = self.projection(to_patches(pad_to_patches(volume, self.patch_size), self.patch_size))
         return tokens

@@ -80,3 +80,12 @@ def test_a_volume_of_another_rank_or_number_of_channels_is_refused(shape: tuple[
     with pytest.raises(ValueError, match=r"volume must be \(B, 1, I, J, K\), got ") as error:
         PatchEmbed(1, 5, 2)(torch.zeros(shape))
     assert str(shape) in str(error.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.int16, torch.float64, torch.bfloat16, torch.bool])
+def test_a_volume_of_another_dtype_than_the_weights_is_an_error_that_names_both(dtype: torch.dtype) -> None:
+    embed = PatchEmbed(1, 8, 2)
+    with pytest.raises(TypeError, match=f"volume must be torch.float32 like the model's weights, got {dtype}"):
+        embed(torch.ones(1, 1, 4, 4, 4).to(dtype))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert embed(torch.ones(1, 1, 4, 4, 4, dtype=torch.bfloat16)).shape == (1, 8, 8)
