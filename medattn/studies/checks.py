@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from medattn.geometry.resample import PROFILES
+from medattn.studies.config import ACQUISITION_KINDS
+
 AT_LEAST_1 = (
     "workers",
     "threads",
@@ -73,6 +76,12 @@ def _check_names(settings: Mapping[str, Any]) -> None:
             raise ValueError(
                 f"{field}: a name becomes a folder, so it must not be empty, hold / or start with ., got {name!r}"
             )
+    for name, item in settings["evaluation"]["acquisitions"].items():
+        if item["kind"] not in ACQUISITION_KINDS:
+            field = f"evaluation.acquisitions.{name}.kind"
+            raise ValueError(f"{field} must be one of {', '.join(ACQUISITION_KINDS)}, got {item['kind']!r}")
+    if settings["data"]["profile"] not in PROFILES:
+        raise ValueError(f"data.profile must be one of {', '.join(PROFILES)}, got {settings['data']['profile']!r}")
     for pair in settings["report"]["comparisons"]:
         if len(pair) != 2 or any(name not in arms for name in pair):
             raise ValueError(f"report.comparisons must be pairs of {', '.join(arms)}, got {pair}")

@@ -11,6 +11,16 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
+ACQUISITION_KINDS = {
+    "in_range": "spacing in the training range",
+    "out_of_range": "spacing out of the training range",
+    "anisotropic": "anisotropic",
+    "flipped": "array flipped",
+    "truncated": "field of view cut off",
+    "wrong_header": "told a wrong spacing",
+}
+"""Kinds of evaluation acquisitions, and how the report calls them."""
+
 
 @dataclass
 class DataConfig:
@@ -91,7 +101,7 @@ class AcquisitionConfig:
     """One evaluation acquisition (see ``medattn.tasks.acquisitions.Acquisition``)."""
 
     title: str = MISSING
-    kind: str = MISSING  # in_range, out_of_range, anisotropic, flipped, truncated or wrong_header
+    kind: str = MISSING  # one of ACQUISITION_KINDS
     spacing_mm: list[float] = MISSING
     description: str = ""
     flip_axis: int | None = None

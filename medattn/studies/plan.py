@@ -14,7 +14,9 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from medattn.studies.config import RUN_KEYS, StudyConfig
+from medattn.tasks.acquisitions import CACHE_VERSION
 
+RESULTS_VERSION = 1  # raise it when a change of the code changes numbers: finished runs are then done again
 _WORDS_ONLY = ("title", "description")  # keys that change no number
 
 
@@ -93,8 +95,8 @@ def _for_arm(given: Sequence[str], own: Sequence[str]) -> list[str]:
 
 
 def identity(config: dict[str, Any], data_fingerprint: str) -> str:
-    """SHA-256 of everything in ``config`` that decides numbers, and of the data."""
-    text = json.dumps([_without_words(config), data_fingerprint], sort_keys=True)
+    """SHA-256 of everything that decides numbers: ``config``, the data, and the versions of code and acquisitions."""
+    text = json.dumps([_without_words(config), data_fingerprint, RESULTS_VERSION, CACHE_VERSION], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -7,18 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from medattn.studies.config import ACQUISITION_KINDS
 from medattn.studies.findings import loss_fall, signed
 from medattn.studies.study_files import RunFile, Study
 from medattn.studies.summary import Scores, SeedScores, reference_of
 
-KINDS = {
-    "in_range": "spacing in the training range",
-    "out_of_range": "spacing out of the training range",
-    "anisotropic": "anisotropic",
-    "flipped": "array flipped",
-    "truncated": "field of view cut off",
-    "wrong_header": "told a wrong spacing",
-}
 NOTHING = "\N{EN DASH}"
 
 
@@ -56,7 +49,7 @@ def number(value: float) -> str:
 
 
 def kind_title(evaluation: dict[str, Any]) -> str:
-    return KINDS.get(evaluation["kind"], evaluation["kind"].replace("_", " "))
+    return ACQUISITION_KINDS.get(evaluation["kind"], evaluation["kind"].replace("_", " "))
 
 
 def score_rows(study: Study, scores: Scores) -> list[Row]:

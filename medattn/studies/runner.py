@@ -21,6 +21,7 @@ from rich.console import Console
 from medattn.studies import store, worker
 from medattn.studies.build import build_data, build_model, build_subject
 from medattn.studies.controls import check_controls
+from medattn.studies.design import describe_design
 from medattn.studies.evaluation import lookup_rows
 from medattn.studies.plan import Arm, Run, plan_runs
 from medattn.studies.progress import StudyProgress, preparation_progress
@@ -86,6 +87,7 @@ def _plan(
         **settings["report"],
         "arms": [_arm_entry(arm, [run for run in runs if run.arm == arm.name]) for arm in arms],
         "baselines": BASELINES,
+        "design": describe_design(settings),
         "seeds": settings["seeds"],
         "evaluations": [{"name": name, **item} for name, item in evaluations.items()],
         "classes": [{"label": n, "name": name, "pair": sides.get(n)} for n, name in enumerate(class_names, start=1)],

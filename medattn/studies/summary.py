@@ -1,7 +1,7 @@
 """From rows to scores. The averaging rule: structures within a case, then cases, then seeds.
 
-Left and right of a pair are one structure and count once. A structure that neither truth nor prediction has gives no
-Dice and is left out of its case's mean (and counted, see ``absences``); one that is predicted but not there scores 0.
+Left and right of a pair are one structure and count once. A structure that the truth lacks gives no Dice and is
+left out of its case's mean, for all arms alike (and counted, see ``absences``, with how often it was predicted).
 """
 
 from __future__ import annotations

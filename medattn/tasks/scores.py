@@ -18,7 +18,7 @@ from medattn.tasks.subject import paired_classes
 
 @dataclass(frozen=True)
 class ClassScore:
-    """Scores of one class in one case. Dice is NaN where neither truth nor prediction has the structure.
+    """Scores of one class in one case. Dice is NaN where the truth has no such structure.
 
     Attributes:
         pair: the structure that this is one side of, or "".
@@ -40,9 +40,10 @@ class ClassScore:
 
 
 def dice(truth: Tensor, prediction: Tensor) -> float:
-    """2 |A and B| / (|A| + |B|) of two boolean masks; NaN if both are empty."""
-    total = int(truth.sum()) + int(prediction.sum())
-    return 2 * int((truth & prediction).sum()) / total if total else math.nan
+    """2 |A and B| / (|A| + |B|) of two boolean masks; NaN if the truth is empty: an absent structure has no Dice."""
+    if not bool(truth.any()):
+        return math.nan
+    return 2 * int((truth & prediction).sum()) / (int(truth.sum()) + int(prediction.sum()))
 
 
 def merge_sides(probabilities: Tensor, class_names: tuple[str, ...]) -> Tensor:

@@ -16,6 +16,8 @@ BAD = {
     "train.betas": ([0.9, 1.0], "must be two numbers"),
     "evaluation.stride": (17, "must not exceed evaluation.window, 16, got 17"),
     "evaluation.acquisitions": ({}, "must name at least one acquisition"),
+    "evaluation.acquisitions.flipped.kind": ("upside_down", "must be one of in_range, .*, got 'upside_down'"),
+    "data.profile": ("triangle", "must be one of box, gaussian, none, got 'triangle'"),
     "study": ("../elsewhere", "a name becomes a folder"),
     "report.comparisons": ([["mm", "inches"]], "must be pairs of none, index"),
 }

@@ -59,18 +59,21 @@ def test_each_run_leaves_config_hash_versions_weights_and_parameters(study):
 
 def test_controls_hold_and_parameters_of_the_token_are_told(study):
     controls = json.loads((study[0] / "plan.json").read_text())["controls"]
-    assert [value.split()[0].rstrip(":") for value in controls.values()] == ["yes", "yes", "yes", "yes", "no"]
+    assert [value.split()[0].rstrip(":") for value in controls.values()] == ["yes", "yes", "yes", "yes", "yes", "no"]
     assert "none" in controls["same number of parameters in all"]
 
 
 def test_controls_see_what_differs():
     base = {"status": "finished", "arm": "a", "seed": 0, "parameters": 5, "parameters_position": 0, "steps": 3}
-    first = {**base, "initial_weights": "x", "data_digest": "d"}
-    other = {**first, "arm": "b", "initial_weights": "y", "steps": 4}
+    first = {**base, "initial_weights": "x", "data_digest": "d", "git_commit": "c", "versions": {"torch": "2"}}
+    other = {**first, "arm": "b", "initial_weights": "y", "steps": 4, "git_commit": "e"}
     found = check_controls([first, other])
     assert found["same initial weights of the shared parts, seed by seed"] == "no: seeds [0] differ"
     assert found["same training data in the same order, seed by seed"] == "yes (2 runs, 1 seeds)"
     assert found["same number of steps"] == "no"
+    assert found["same code (git commit) and packages"] == "no: runs were made at c, e"
+    newer = {**first, "versions": {"torch": "3"}}
+    assert check_controls([first, newer])["same code (git commit) and packages"].startswith("no: package versions")
 
 
 def test_a_second_call_keeps_finished_runs(study, monkeypatch):

@@ -42,6 +42,14 @@ def test_a_structure_split_between_its_sides_is_found_though_neither_side_wins()
     assert (left.side_voxels, left.swapped_voxels, right.side_voxels, right.swapped_voxels) == (1, 0, 1, 1)
 
 
+def test_a_structure_that_is_not_there_has_no_dice_whether_predicted_or_not():
+    truth = torch.tensor([0, 1]).reshape(2, 1, 1)
+    for chosen in (torch.tensor([0, 1]), torch.tensor([4, 1])):
+        aorta = score_classes(truth, probabilities_of(chosen.reshape(2, 1, 1)), NAMES)[3]
+        assert math.isnan(aorta.dice) and math.isnan(aorta.merged_dice)
+    assert (aorta.truth_voxels, aorta.predicted_voxels) == (0, 1)
+
+
 def test_merging_adds_each_pair_and_nothing_else():
     merged = merge_sides(torch.tensor([0.1, 0.2, 0.3, 0.25, 0.15]), NAMES)
     torch.testing.assert_close(merged, torch.tensor([0.1, 0.2, 0.55, 0.0, 0.15]))
