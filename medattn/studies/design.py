@@ -10,11 +10,10 @@ def describe_design(settings: Mapping[str, Any]) -> list[str]:
     """What was trained on what, what was disturbed, and what makes the arms comparable."""
     task, train, evaluation = settings["task"], settings["train"], settings["evaluation"]
     options = settings["encoding"]["options"]
-    gap = " to ".join(f"{value:g}" for value in task["held_out_mm"])
     name, jitter = settings["data"]["name"], task["jitter_shift_mm"]
     sentences = [
-        f"The subject ({name}) was acquired on {task['grids']} training grids: isotropic {_range(task['range_mm'])} mm "
-        f"with {_range(task['held_out_mm'])} held out, {task['stretched_fraction']:.0%} of them with one random axis "
+        f"The subject ({name}) was acquired on {task['grids']} training grids: isotropic {_range(task['range_mm'])} "
+        f"mm with {_range(task['held_out_mm'])} held out, {task['stretched_fraction']:.0%} of them with one random axis "
         f"stretched up to {task['max_stretch']:g} times.",
         f"Each run trained {train['steps']} steps of {train['batch_size']} crops of {task['crop']} voxels a side, whose "
         "coordinates lie in the whole volume's frame. The last weights were evaluated; nothing was selected.",
@@ -27,8 +26,8 @@ def describe_design(settings: Mapping[str, Any]) -> list[str]:
     ]
     if "reference_spacing_mm" in options:
         sentences.append(
-            f"Index and mm arms are calibrated: on a grid of {options['reference_spacing_mm']} mm they compute the same "
-            f"function from the same parameters (wavelengths {_range(options.get('wavelengths_mm', []))} mm)."
+            f"Index and mm arms are calibrated: on a grid of {options['reference_spacing_mm']} mm they compute the "
+            f"same function from the same parameters (wavelengths {_range(options.get('wavelengths_mm', []))} mm)."
         )
     return sentences
 
