@@ -13,10 +13,10 @@ def describe_design(settings: Mapping[str, Any]) -> list[str]:
     name, jitter = settings["data"]["name"], task["jitter_shift_mm"]
     sentences = [
         f"The subject ({name}) was acquired on {task['grids']} training grids: isotropic {_range(task['range_mm'])} "
-        f"mm with {_range(task['held_out_mm'])} held out, {task['stretched_fraction']:.0%} of them with one random axis "
-        f"stretched up to {task['max_stretch']:g} times.",
-        f"Each run trained {train['steps']} steps of {train['batch_size']} crops of {task['crop']} voxels a side, whose "
-        "coordinates lie in the whole volume's frame. The last weights were evaluated; nothing was selected.",
+        f"mm with {_range(task['held_out_mm'])} held out, {task['stretched_fraction']:.0%} of them with one random "
+        f"axis stretched up to {task['max_stretch']:g} times.",
+        f"Each run trained {train['steps']} steps of {train['batch_size']} crops of {task['crop']} voxels a side, "
+        "whose coordinates lie in the whole volume's frame. The last weights were evaluated; nothing was selected.",
         f"Array axis 0 was flipped with probability {task['flip_probability']:g} (the affine follows), noise of up to "
         f"{task['noise_sd_hu']:g} HU was added and contrast changed by up to {task['contrast']:.0%}.",
         f"In training and evaluation the frame's origin was moved by up to {jitter:g} mm along each axis and the told "

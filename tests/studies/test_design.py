@@ -11,7 +11,8 @@ def test_the_design_is_told_from_the_config_and_follows_it():
         "noise of up to 20 HU was added and contrast changed by up to 5%",
         "moved by up to 40 mm along each axis and the told spacing changed by up to 10%",
         "Each evaluation has 1 cases",
-        "calibrated: on a grid of 4.5 mm they compute the same function from the same parameters (wavelengths 16 to 500 mm)",
+        "calibrated: on a grid of 4.5 mm they compute the same function from the same parameters",
+        "(wavelengths 16 to 500 mm)",
     ):
         assert part in text
     changed = " ".join(describe_design(study_settings(composed("task.jitter_shift_mm=7", "encoding=none"))))
