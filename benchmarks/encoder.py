@@ -6,6 +6,7 @@ python benchmarks/encoder.py [--csv benchmarks/encoder.csv]
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from monai.networks.nets import ViT
@@ -48,6 +49,10 @@ class Transposed(nn.Module):
         return x.transpose(1, 2)
 
 
+def tokens_of(encoder: VolumeEncoder, volumes: Tensor, grids: list[VoxelGrid]) -> Tensor:
+    return encoder(volumes, grids).tokens
+
+
 def forwards(edge: int, patch: int, dim: int, depth: int, heads: int, batch: int) -> dict[str, Callable[[], Tensor]]:
     """Name -> a forward pass of that candidate on one fixed batch."""
     torch.manual_seed(0)
@@ -59,7 +64,7 @@ def forwards(edge: int, patch: int, dim: int, depth: int, heads: int, batch: int
     for name, frame in (("none", "mm"), ("sincos", "mm"), ("rotary_axial", "mm")):
         encoding = create_encoding(name, dim=dim, num_heads=heads, frame=frame)
         encoder = VolumeEncoder(encoding, patch_size=patch, depth=depth)
-        candidates[f"medattn {name}"] = lambda encoder=encoder: encoder(x, grids).tokens  # type: ignore[misc]
+        candidates[f"medattn {name}"] = partial(tokens_of, encoder, x, grids)
     candidates["MONAI ViT (default)"] = lambda: monai(x)[0]
     return candidates
 

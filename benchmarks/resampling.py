@@ -7,6 +7,9 @@ python benchmarks/resampling.py [--csv benchmarks/resampling.csv]
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import SimpleITK as sitk
 import torch
 from timing import arguments, compare, save, show
@@ -30,16 +33,11 @@ def main() -> None:
             for a in range(3)
         ]
         origin = [float(value) for value in start]
-
-        def peer(
-            target: VoxelGrid = target, origin: list[float] = origin, spacing: tuple[float, ...] = spacing
-        ) -> object:
-            return sitk.Resample(image, target.shape, sitk.Transform(), sitk.sitkLinear, origin, spacing)
-
-        candidates = {"SimpleITK linear": peer}
+        peer = partial(sitk.Resample, image, target.shape, sitk.Transform(), sitk.sitkLinear, origin, spacing)
+        candidates: dict[str, Callable[[], object]] = {"SimpleITK linear": peer}
         for profile in ("none", "box", "gaussian"):
-            candidates[f"medattn {profile}"] = lambda p=profile, t=target: resample(data, source, t, profile=p)  # type: ignore[misc]
-        candidates["medattn, equal grid"] = lambda: resample(data, source, source)
+            candidates[f"medattn {profile}"] = partial(resample, data, source, target, profile=profile)
+        candidates["medattn, equal grid"] = partial(resample, data, source, source)
         show(f"to {spacing} mm", compare(candidates, options.rounds), "SimpleITK linear", rows)
     save(options.csv, rows)
 

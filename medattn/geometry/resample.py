@@ -147,19 +147,20 @@ def _resample(
     _check(data, "data", source, profile)
     if not data.is_floating_point():
         raise TypeError(f"data must be floating point, got {data.dtype}; for labels use resample_labels")
-    if not bool(torch.isfinite(data).all()):
-        count = int((~torch.isfinite(data)).sum())
-        raise ValueError(f"data must be finite, fill or mask it first; {count} of {data.numel()} values are NaN or inf")
     scale, offset = index_map(source, target)
     thickness = target.spacing_mm.tolist() if thickness_mm is None else as_spacing_mm(thickness_mm, "thickness_mm")
     spacing = source.spacing_mm.tolist()
+    weights: dict[int, Tensor] = {}
     for axis in sorted(range(3), key=lambda a: target.shape[a] / source.shape[a]):  # shrinking axes first: less work
         size, new_size, width = source.shape[axis], target.shape[axis], thickness[axis] / spacing[axis]
         step, start = float(scale[axis]), float(offset[axis])
         if size == new_size and abs(step - 1) * size < 1e-6 and abs(start) < 1e-6 and width <= 1 + 1e-6:
             continue
-        weights = axis_weights(size, new_size, step, start, width, profile, slopes=slopes)
-        data = _along_axis(data, weights.to(data.device, data.dtype), data.ndim - 3 + axis)
+        weights[axis] = axis_weights(size, new_size, step, start, width, profile, slopes=slopes)
+    if weights:
+        _check_finite(data)
+    for axis, matrix in weights.items():
+        data = _along_axis(data, matrix.to(data.device, data.dtype), data.ndim - 3 + axis)
     return data
 
 
@@ -168,6 +169,15 @@ def _check(values: Tensor, name: str, source: VoxelGrid, profile: str) -> None:
         raise ValueError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
     if tuple(values.shape[-3:]) != source.shape:
         raise ValueError(f"{name} must end in the source grid's shape {source.shape}, got {tuple(values.shape)}")
+
+
+def _check_finite(data: Tensor) -> None:
+    """Raise if a value is NaN or inf: the sum, which is cheap, is then not finite (nor where it overflows)."""
+    if bool(torch.isfinite(data.sum(dtype=torch.promote_types(data.dtype, torch.float32)))):
+        return
+    count = int((~torch.isfinite(data)).sum())
+    if count:
+        raise ValueError(f"data must be finite, fill or mask it first; {count} of {data.numel()} values are NaN or inf")
 
 
 def _along_axis(data: Tensor, weights: Tensor, axis: int) -> Tensor:

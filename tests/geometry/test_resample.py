@@ -293,3 +293,15 @@ def test_a_value_that_is_not_finite_is_refused_and_not_spread(value: float) -> N
     data[1, 2, 3] = value
     with pytest.raises(ValueError, match="1 of 120 values are NaN or inf"):
         resample(data, source, source.resampled(2.0))
+
+
+def test_a_sum_that_overflows_is_not_taken_for_a_value_that_is_not_finite() -> None:
+    source = VoxelGrid.from_spacing((4, 4, 4), 1.0)
+    huge = torch.full((4, 4, 4), 3e38)
+    assert resample(huge, source, source.resampled((1.0, 1.0, 2.0)), profile="none").shape == (4, 4, 2)
+
+
+def test_equal_grids_return_the_data_itself_whatever_it_holds() -> None:
+    source = VoxelGrid.from_spacing((2, 2, 2), 1.0)
+    data = torch.full((2, 2, 2), float("nan"))
+    assert resample(data, source, source) is data
