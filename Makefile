@@ -38,6 +38,6 @@ clean:  ## remove .venv and caches; results in outputs/ stay
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) lacks the venv module: install it (on Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; }
 	@echo "Setting up .venv with the versions in constraints.txt; the first time this downloads PyTorch and takes minutes."
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[studies,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dicom,studies,dev]'
 	@touch $@
 	@echo ".venv is ready."

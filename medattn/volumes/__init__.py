@@ -1,14 +1,18 @@
 """Volumes: an image or label map with the grid it lies on, read from and written to files, and data to start with."""
 
+from medattn.volumes.errors import VolumeError
 from medattn.volumes.fetch import FetchError, fetch
-from medattn.volumes.nifti import load_volume, save_volume
-from medattn.volumes.volume import Note, NoteKind, Volume, VolumeWarning, check_same_grid
+from medattn.volumes.loading import load_volume
+from medattn.volumes.notes import Note, NoteKind, VolumeWarning
+from medattn.volumes.saving import save_volume
+from medattn.volumes.volume import Volume, check_same_grid
 
 __all__ = [
     "FetchError",
     "Note",
     "NoteKind",
     "Volume",
+    "VolumeError",
     "VolumeWarning",
     "check_same_grid",
     "fetch",

@@ -15,7 +15,9 @@ from torch import Tensor
 
 from medattn.geometry import VoxelGrid
 from medattn.geometry.affine import AXIS_NAMES
-from medattn.volumes.volume import Note, NoteKind
+from medattn.volumes.errors import VolumeError
+from medattn.volumes.notes import Note, NoteKind
+from medattn.volumes.stored import stored_grid
 
 FORM_TOLERANCE_MM = 1e-3
 """Two forms are the same geometry if no voxel's positions differ by more than this."""
@@ -38,7 +40,7 @@ def grid_from_header(header: Header, shape: tuple[int, int, int]) -> tuple[Voxel
     scale the whole affine.
 
     Raises:
-        ValueError: for an unknown unit, or a number that is needed and is not finite, not positive, or singular.
+        VolumeError: for an unknown unit, or a number that is needed and is not finite, not positive, or singular.
     """
     scale, notes = _unit_scale(header)
     sform_code, qform_code = int(header["sform_code"]), int(header["qform_code"])
@@ -51,17 +53,14 @@ def grid_from_header(header: Header, shape: tuple[int, int, int]) -> tuple[Voxel
     else:
         grid = _grid(shape, torch.diag(torch.tensor([*_pixdim(header), 1.0], dtype=torch.float64)), scale)
         message = "sform and qform codes are both 0: spacing is from pixdim, axes are taken as R, A, S, origin as 0"
-        notes.append(Note(NoteKind.ORIENTATION_UNKNOWN, message, is_warning=True))
-    if not grid.is_orthogonal:
-        message = f"the array axes are not orthogonal: direction {grid.direction.tolist()}"
-        notes.append(Note(NoteKind.SHEARED, message))
+        notes.append(Note(NoteKind.ORIENTATION_UNKNOWN, message))
     return grid, notes
 
 
 def _unit_scale(header: Header) -> tuple[float, list[Note]]:
     code = int(header["xyzt_units"]) & _SPATIAL_UNIT_BITS
     if code not in _MM_PER_UNIT:
-        raise ValueError(f"xyzt_units must have spatial unit 0 (unknown), 1 (m), 2 (mm) or 3 (um), got {code}")
+        raise VolumeError(f"xyzt_units must have spatial unit 0 (unknown), 1 (m), 2 (mm) or 3 (um), got {code}")
     if code == 0:
         return 1.0, [Note(NoteKind.UNITS_ASSUMED, "xyzt_units names no unit of length: mm is assumed")]
     return _MM_PER_UNIT[code], []
@@ -70,22 +69,22 @@ def _unit_scale(header: Header) -> tuple[float, list[Note]]:
 def _grid(shape: tuple[int, int, int], affine: Tensor, scale: float) -> VoxelGrid:
     scaled = affine.clone()
     scaled[:3] *= scale  # spacing and origin alike
-    return VoxelGrid(shape, scaled)
+    return stored_grid(shape, scaled)
 
 
 def sform_affine(header: Header) -> Tensor:
     """(4, 4) affine of the srow_x, srow_y and srow_z fields, in the header's units.
 
     Raises:
-        ValueError: if a row is not finite, or has no axis (all zero), naming it.
+        VolumeError: if a row is not finite, or has no axis (all zero), naming it.
     """
     affine = torch.eye(4, dtype=torch.float64)
     for world, name in enumerate("xyz"):
         row = [float(v) for v in header[f"srow_{name}"]]
         if not all(math.isfinite(v) for v in row):
-            raise ValueError(f"sform row srow_{name} (world axis {name}) must be finite, got {row}")
+            raise VolumeError(f"sform row srow_{name} (world axis {name}) must be finite, got {row}")
         if row[:3] == [0.0, 0.0, 0.0]:
-            raise ValueError(f"sform is singular: row srow_{name} (world axis {name}) has no extent, got {row}")
+            raise VolumeError(f"sform is singular: row srow_{name} (world axis {name}) has no extent, got {row}")
         affine[world] = torch.tensor(row, dtype=torch.float64)
     return affine
 
@@ -94,7 +93,7 @@ def qform_affine(header: Header) -> Tensor:
     """(4, 4) affine of the quaternion, pixdim, qfac and qoffset fields, in the header's units.
 
     Raises:
-        ValueError: if one of them is not finite, a pixdim is not positive, or the quaternion is no rotation.
+        VolumeError: if one of them is not finite, a pixdim is not positive, or the quaternion is no rotation.
     """
     affine = torch.eye(4, dtype=torch.float64)
     spacing = torch.tensor(_pixdim(header), dtype=torch.float64)
@@ -108,7 +107,7 @@ def qform_affine(header: Header) -> Tensor:
 def _finite(header: Header, field: str) -> float:
     value = float(header[field])
     if not math.isfinite(value):
-        raise ValueError(f"qform field {field} must be finite, got {value}")
+        raise VolumeError(f"qform field {field} must be finite, got {value}")
     return value
 
 
@@ -116,7 +115,7 @@ def _pixdim(header: Header) -> list[float]:
     spacing = [float(v) for v in header["pixdim"][1:4]]
     for number, (axis, value) in enumerate(zip(AXIS_NAMES, spacing, strict=True), start=1):
         if not (math.isfinite(value) and value > 0):
-            raise ValueError(f"pixdim[{number}], the spacing of axis {axis}, must be positive and finite, got {value}")
+            raise VolumeError(f"pixdim[{number}], the spacing of axis {axis}, must be positive and finite, got {value}")
     return spacing
 
 
@@ -124,7 +123,7 @@ def _rotation(b: float, c: float, d: float) -> Tensor:
     """(3, 3) rotation of the unit quaternion (a, b, c, d) with a >= 0."""
     length = math.hypot(b, c, d)
     if length > 1 + _QUATERNION_SLACK:
-        raise ValueError(f"qform quaternion (b, c, d) must have a length of at most 1, got {(b, c, d)}")
+        raise VolumeError(f"qform quaternion (b, c, d) must have a length of at most 1, got {(b, c, d)}")
     if length > 1:  # rounding to float32: half a turn
         b, c, d = b / length, c / length, d / length
     a = math.sqrt(max(0.0, 1 - (b * b + c * c + d * d)))
@@ -142,14 +141,14 @@ def _compare(grid: VoxelGrid, header: Header, scale: float) -> list[Note]:
         other = _grid(grid.shape, qform_affine(header), scale)
     except ValueError as error:
         message = f"the sform is used; the qform also has a code > 0, but cannot be read: {error}"
-        return [Note(NoteKind.FORMS_DISAGREE, message, is_warning=True)]
+        return [Note(NoteKind.FORMS_DISAGREE, message, {"sform": _shown(grid), "qform": None})]
     if grid.is_close(other, atol_mm=FORM_TOLERANCE_MM):
         return []
     message = (
         f"sform (code {int(header['sform_code'])}) and qform (code {int(header['qform_code'])}) differ; the sform is "
         f"used. In mm, sform: {_shown(grid)}, qform: {_shown(other)}"
     )
-    return [Note(NoteKind.FORMS_DISAGREE, message, is_warning=True)]
+    return [Note(NoteKind.FORMS_DISAGREE, message, {"sform": _shown(grid), "qform": _shown(other)})]
 
 
 def _shown(grid: VoxelGrid) -> list[list[float]]:

@@ -3,44 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from medattn.geometry import VoxelGrid
-
-
-class VolumeWarning(UserWarning):
-    """Something about a file that its user should look at: geometry that is doubtful, voxels that are no numbers."""
-
-
-class NoteKind(StrEnum):
-    """What a ``Note`` is about."""
-
-    UNITS_ASSUMED = "units_assumed"
-    """The header names no unit of length; millimetres are assumed."""
-    ORIENTATION_UNKNOWN = "orientation_unknown"
-    """The header gives spacing only: array axes are taken as R, A, S and the origin as 0."""
-    FORMS_DISAGREE = "forms_disagree"
-    """The header holds two geometries that differ."""
-    SHEARED = "sheared"
-    """The array axes do not meet at right angles."""
-    NONFINITE_VOXELS = "nonfinite_voxels"
-    """Some voxels are NaN or infinite; they are kept."""
-    LABELS_ROUNDED = "labels_rounded"
-    """Labels were stored as real numbers, and rounded to integers."""
-
-
-@dataclass(frozen=True)
-class Note:
-    """Something that a reader had to assume or found odd; ``is_warning`` if the user should act on it."""
-
-    kind: NoteKind
-    message: str
-    is_warning: bool = False
+from medattn.volumes.notes import Note, NoteKind
+from medattn.volumes.stored import Metadata
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +21,9 @@ class Volume:
     Attributes:
         notes: what the reader assumed or found odd.
         name: what to call the volume in messages, for example its path.
+        metadata: of a DICOM series: modality, series_description, and UIDs; nothing about the patient.
+        source_grid: the grid of the file, or ``grid`` if there was none. Kept by every method that returns a new
+            volume, so that ``to_original`` finds the way back.
 
     Raises:
         ValueError: if ``data`` is not 4-D, or does not have the grid's shape.
@@ -59,14 +33,22 @@ class Volume:
     grid: VoxelGrid
     notes: tuple[Note, ...] = ()
     name: str = ""
+    metadata: Metadata = field(default_factory=dict)
+    source_grid: VoxelGrid = cast(VoxelGrid, None)  # __post_init__ puts ``grid`` here
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "source_grid", self.source_grid or self.grid)
         shape = tuple(self.data.shape)
         if len(shape) != 4 or shape[0] < 1 or shape[1:] != self.grid.shape:
             raise ValueError(
                 f"data of volume {self.name!r} must have shape (C, I, J, K) with (I, J, K) = {self.grid.shape}, the "
                 f"grid's shape, got {shape}"
             )
+
+    @property
+    def is_label_map(self) -> bool:
+        """True if the data is integers, which are never interpolated as numbers."""
+        return not (self.data.is_floating_point() or self.data.is_complex())
 
     @property
     def orientation_known(self) -> bool:

@@ -145,7 +145,7 @@ def test_what_cannot_be_stored_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_unknown_orientation_is_not_written_as_if_it_were_known(tmp_path: Path) -> None:
-    note = Note(NoteKind.ORIENTATION_UNKNOWN, "no form", is_warning=True)
+    note = Note(NoteKind.ORIENTATION_UNKNOWN, "no form")
     volume = Volume(random_data(), VoxelGrid((3, 4, 5), torch.diag(torch.tensor([1.0, 2, 3, 1]))), (note,))
     save_volume(tmp_path / "x.nii", volume)
     with pytest.warns(UserWarning, match="both 0"):

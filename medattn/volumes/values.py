@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from medattn.volumes.nifti_decode import Scaling
-from medattn.volumes.volume import Note, NoteKind
+from medattn.volumes.errors import VolumeError
+from medattn.volumes.notes import Note, NoteKind
+from medattn.volumes.stored import Scaling
 
 LABEL_TOLERANCE = 0.1
 """Labels stored as real numbers must be this close to an integer."""
@@ -25,35 +26,36 @@ def image_values(raw: NDArray[Any], scaling: Scaling) -> tuple[NDArray[np.float3
     if bad == 0:
         return intensities, []
     message = f"{bad} of {intensities.size} voxels are NaN or infinite; they are kept as they are"
-    return intensities, [Note(NoteKind.NONFINITE_VOXELS, message, is_warning=True)]
+    return intensities, [Note(NoteKind.NONFINITE_VOXELS, message, {"voxels": bad})]
 
 
 def label_values(raw: NDArray[Any], scaling: Scaling) -> tuple[NDArray[np.int64], list[Note]]:
     """int64 labels of ``raw`` (1, I, J, K). Integers never pass through a float, which would change large ones.
 
     Raises:
-        ValueError: if there are several channels, or a value is no integer (to 0.1), negative or too large.
+        VolumeError: if there are several channels, or a value is no integer (to 0.1), negative or too large.
     """
     if len(raw) != 1:
-        raise ValueError(f"labels must have one channel, got {len(raw)}")
+        raise VolumeError(f"labels must have one channel, got {len(raw)}")
     if raw.dtype.kind in "iu" and scaling.is_identity:
         return _checked(raw, int(raw.max()) <= np.iinfo(np.int64).max), []
     values = raw.astype(np.float64) * scaling.slope + scaling.inter
     if not np.isfinite(values).all():
-        raise ValueError(f"labels must be integers, got {values[~np.isfinite(values)][0]}")
+        raise VolumeError(f"labels must be integers, got {values[~np.isfinite(values)][0]}")
     labels = np.rint(values)
     error = np.abs(values - labels)
     if error.max() > LABEL_TOLERANCE:
         worst = float(values.flat[int(error.argmax())])
-        raise ValueError(f"labels must be integers (to {LABEL_TOLERANCE}), got {worst:g}: is this an image?")
-    how = f"{raw.dtype.name}" if scaling.is_identity else f"{raw.dtype.name} with scale factor {scaling.slope:g}"
+        raise VolumeError(f"labels must be integers (to {LABEL_TOLERANCE}), got {worst:g}: is this an image?")
+    how = raw.dtype.name if scaling.is_identity else f"{raw.dtype.name} with a scale factor"
     message = f"labels are stored as {how}, and were rounded to integers by at most {error.max():.2g}"
-    return _checked(labels, labels.max() <= _MAX_EXACT_FLOAT), [Note(NoteKind.LABELS_ROUNDED, message)]
+    note = Note(NoteKind.LABELS_ROUNDED, message, {"largest_change": float(error.max())})
+    return _checked(labels, labels.max() <= _MAX_EXACT_FLOAT), [note]
 
 
 def _checked(values: NDArray[Any], fits: bool) -> NDArray[np.int64]:
     if not fits:
-        raise ValueError(f"labels must fit 64-bit integers exactly, got {values.max()}")
+        raise VolumeError(f"labels must fit 64-bit integers exactly, got {values.max()}")
     if values.min() < 0:
-        raise ValueError(f"labels must be >= 0, got {values.min():g}")
+        raise VolumeError(f"labels must be >= 0, got {values.min():g}")
     return np.array(values, dtype=np.int64, order="C")
