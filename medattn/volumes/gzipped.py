@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
-
 from medattn.volumes.errors import VolumeError
 
 MAX_RATIO = 1032
@@ -18,7 +16,7 @@ def gunzip(content: bytes, max_bytes: int) -> bytes:
     Raises:
         VolumeError: if the stream is damaged or truncated, or unpacks to more than ``max_bytes``.
     """
-    from isal import isal_zlib
+    from isal import igzip_lib, isal_zlib
 
     parts, left = [], max_bytes
     try:
@@ -31,6 +29,6 @@ def gunzip(content: bytes, max_bytes: int) -> bytes:
             if not member.eof:
                 raise VolumeError("the gzip stream is truncated or damaged (it ends too early)")
             content = member.unused_data.lstrip(b"\0")  # padding between members is allowed
-    except zlib.error as error:  # what isal raises, too
+    except igzip_lib.IsalError as error:
         raise VolumeError(f"the gzip stream is truncated or damaged ({error})") from error
     return b"".join(parts)
