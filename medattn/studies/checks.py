@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from medattn.geometry.resample import PROFILES
+from medattn.geometry.weights import PROFILES
 from medattn.studies.config import ACQUISITION_KINDS
 
 AT_LEAST_1 = (

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from medattn.geometry import VoxelGrid, resample, resample_labels
-from medattn.geometry.resample import Profile
+from medattn.geometry.weights import Profile
 from medattn.phantoms import Scene
 from medattn.volumes import Volume, check_same_grid
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from medattn.geometry import VoxelGrid, resample
-from medattn.geometry.resample import box_weights, gaussian_weights, linear_weights
+from medattn.geometry.weights import box_weights, gaussian_weights, linear_weights
 from tests.geometry.grids import SEEDS, close, grid_of, noise, random_grid, world_of
 
 
