@@ -101,7 +101,7 @@ def test_cubic_interpolation_is_exact_for_quadratics(seed: int) -> None:
 
 
 def test_cubic_weights_halfway_are_those_of_keys() -> None:
-    (source,)
+    source = grid_of((1, 1, 6))
     halfway = VoxelGrid((1, 1, 1), torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 2.5], [0, 0, 0, 1]]))
     for voxel, weight in enumerate([0, -1 / 16, 9 / 16, 9 / 16, -1 / 16, 0]):
         impulse = torch.zeros(1, 1, 6, dtype=torch.float64)
@@ -121,7 +121,7 @@ def test_a_grid_turned_by_almost_nothing_is_seen_as_the_parallel_grid_is(axis: i
     almost = turned(target, 0.01, axis)
     assert alignment(source, target) is not None
     assert alignment(source, almost) is None
-    close(resample(data, source, almost, profile=profile), resample(data, source, target, profile=profile), atol=4e-3)
+    close(resample(data, source, almost, profile=profile), resample(data, source, target, profile=profile), atol=8e-3)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
