@@ -106,13 +106,29 @@ def _check_finite(data: Tensor, seen: Tensor) -> None:
         raise ValueError(f"data must be finite, fill or mask it first; {count} of {data.numel()} values are NaN or inf")
 
 
-def field_of_view(source: VoxelGrid, target: VoxelGrid) -> Tensor:
-    """Boolean, of the target's shape: True where a voxel's centre lies in a voxel of ``source`` (to 1e-6 voxel)."""
+def field_of_view(source: VoxelGrid, target: VoxelGrid, *, slack: float = 0.0) -> Tensor:
+    """Boolean, of the target's shape: True where a voxel's centre lies in a voxel of ``source`` (to 1e-6 voxel).
+
+    Args:
+        slack: where the target ends no more than this many source voxels beyond the source, its end counts as inside:
+            a grid of rounded size falls short of the field of view that it was made for by up to a quarter voxel.
+    """
     inner = torch.linalg.inv(source.affine) @ target.affine
     i, j, k = (torch.arange(n, dtype=torch.float64) for n in target.shape)
+    ends = _end_index(source, target)
     inside = torch.ones(target.shape, dtype=torch.bool)
     for axis, size in enumerate(source.shape):
         row = inner[axis]
+        low, high = -0.5 - 1e-6, size - 0.5 + 1e-6
+        low -= slack if ends[0][axis] >= low - slack else 0.0
+        high += slack if ends[1][axis] <= high + slack else 0.0
         index = row[0] * i[:, None, None] + row[1] * j[:, None] + row[2] * k + row[3]
-        inside &= (index >= -0.5 - 1e-6) & (index <= size - 0.5 + 1e-6)
+        inside &= (index >= low) & (index <= high)
     return inside
+
+
+def _end_index(source: VoxelGrid, target: VoxelGrid) -> tuple[list[float], list[float]]:
+    """Lowest and highest source index, per source axis, of the corners of the target's field of view."""
+    corners = torch.cartesian_prod(*(torch.tensor([-0.5, n - 0.5], dtype=torch.float64) for n in target.shape))
+    index = source.to_index(target.to_world(corners))
+    return index.amin(0).tolist(), index.amax(0).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -9,8 +10,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from medattn.geometry import VoxelGrid
-from medattn.volumes.notes import Note, NoteKind
+from medattn.geometry import LabelChange, VoxelGrid, label_changes, resample, resample_labels
+from medattn.volumes.notes import Note, NoteKind, VolumeWarning
 from medattn.volumes.stored import Metadata
 
 
@@ -77,6 +78,50 @@ class Volume:
         data = self.data.permute(0, *(a + 1 for a in axes)).flip([a + 1 for a in flips])
         return replace(self, data=data, grid=self.grid.reoriented(axcodes))
 
+    def pad(self, before: int | Sequence[int], after: int | Sequence[int], *, value: float = 0) -> Volume:
+        """Add voxels of ``value`` before and after along each axis, with the grid to match."""
+        grid = self.grid.pad(before, after)  # checks the numbers
+        low = [round(float(x)) for x in grid.to_index(self.grid.origin_mm)]
+        high = [n - a - m for n, a, m in zip(grid.shape, low, self.grid.shape, strict=True)]
+        widths = [w for pair in zip(reversed(low), reversed(high), strict=True) for w in pair]
+        return replace(self, data=torch.nn.functional.pad(self.data, widths, value=value), grid=grid)
+
+    def resampled(self, target: VoxelGrid | float | Sequence[float], **options: Any) -> Volume:
+        """On another grid, or on ``grid.resampled(target)`` if ``target`` is a spacing in mm (one number or three).
+
+        Images by ``resample``, label maps (integers) by ``resample_labels``; ``options`` are theirs.
+
+        Warns:
+            VolumeWarning: if a label was lost, or its volume changed by over half; there is a note as well.
+        """
+        grid = target if isinstance(target, VoxelGrid) else self.grid.resampled(target)
+        if not self.is_label_map:
+            return replace(self, data=resample(self.data, self.grid, grid, **options), grid=grid)
+        labels = resample_labels(self.data, self.grid, grid, **options)
+        notes = _label_notes(label_changes(self.data, self.grid, labels, grid))
+        for note in notes:
+            warnings.warn(f"{self.name}: {note.message}", VolumeWarning, stacklevel=2)
+        return replace(self, data=labels, grid=grid, notes=(*self.notes, *notes))
+
+
+def _label_notes(changes: list[LabelChange]) -> list[Note]:
+    if not changes:
+        return []
+    values = {str(c.label): [c.before_mm3, c.after_mm3] for c in changes}
+    lost = [str(c.label) for c in changes if c.is_lost]
+    grown = [f"{c.label} from {c.before_mm3:.4g} to {c.after_mm3:.4g} mm^3" for c in changes if not c.is_lost]
+    told = [("lost labels ", lost), ("changed the volume of labels by over half: ", grown)]
+    message = "; ".join(what + _first(labels) for what, labels in told if labels)
+    return [Note(NoteKind.LABELS_CHANGED, f"resampling {message}", values)]
+
+
+def _first(labels: list[str]) -> str:
+    more = len(labels) - _TOLD
+    return ", ".join(labels[:_TOLD]) + (f" and {more} more" if more > 0 else "")
+
+
+_TOLD = 10
+"""How many labels a message names."""
 
 _GEOMETRY = ("origin_mm", "spacing_mm", "direction")
 
@@ -89,16 +134,21 @@ def check_same_grid(image: Volume, labels: Volume, *, atol_mm: float = 1e-2) -> 
     Raises:
         ValueError: naming the fields that differ (shape, origin_mm, spacing_mm, direction), both values and volumes.
     """
-    one, two = image.grid, labels.grid
-    who = f"image {image.name!r} and labels {labels.name!r} must lie on one grid"
+    differences = grid_differences(image.grid, labels.grid, atol_mm=atol_mm)
+    if differences:
+        who = f"image {image.name!r} and labels {labels.name!r}"
+        raise ValueError(f"{who} must lie on one grid (to {atol_mm} mm), but these differ: {differences}")
+
+
+def grid_differences(one: VoxelGrid, two: VoxelGrid, *, atol_mm: float = 1e-2) -> str:
+    """The fields that differ, with both values; empty if no voxel is further than ``atol_mm`` from its counterpart."""
     if one.shape != two.shape:
-        raise ValueError(f"{who}, but their shape differs: {one.shape} and {two.shape}")
+        return f"shape {one.shape} and {two.shape}"
     if one.is_close(two, atol_mm=atol_mm):
-        return
+        return ""
     fields = [(name, _rounded(getattr(one, name)), _rounded(getattr(two, name))) for name in _GEOMETRY]
     differing = [field for field in fields if field[1] != field[2]] or fields
-    values = "; ".join(f"{name} {a} and {b}" for name, a, b in differing)
-    raise ValueError(f"{who} (to {atol_mm} mm), but these differ: {values}")
+    return "; ".join(f"{name} {a} and {b}" for name, a, b in differing)
 
 
 def _rounded(values: Tensor) -> Any:
