@@ -83,15 +83,17 @@ def resample_parallel(
 
 def apply_weights(data: Tensor, weights: Tensor, axis: int) -> Tensor:
     """``weights`` (new, old) applied along ``axis`` of ``data``, without multiplying by the zeros off its band."""
-    parts = []
-    for rows, columns in _bands(weights):
-        block = weights[rows, columns].to(data.device, data.dtype)
-        part = data.narrow(axis, columns.start, columns.stop - columns.start)
-        if axis == data.ndim - 1:
-            parts.append(part @ block.T)
-        else:
-            parts.append((block @ part.flatten(axis + 1)).unflatten(-1, data.shape[axis + 1 :]))
-    return parts[0] if len(parts) == 1 else torch.cat(parts, axis)
+    shape = (*data.shape[:axis], len(weights), *data.shape[axis + 1 :])
+    bands = [(rows, columns, weights[rows, columns].to(data.device, data.dtype)) for rows, columns in _bands(weights)]
+    if axis == data.ndim - 1:
+        return torch.cat([data[..., columns] @ block.T for _, columns, block in bands], -1)
+    flat = data.flatten(axis + 1)
+    if flat.shape[:-2].numel() == 1 and not (torch.is_grad_enabled() and data.requires_grad):
+        result = data.new_empty(len(weights), flat.shape[-1])  # written in place: half the memory traffic
+        for rows, columns, block in bands:
+            torch.mm(block, flat.reshape(flat.shape[-2:])[columns], out=result[rows])
+        return result.reshape(shape)
+    return torch.cat([block @ flat[..., columns, :] for _, columns, block in bands], -2).reshape(shape)
 
 
 def _bands(weights: Tensor) -> Iterator[tuple[slice, slice]]:
