@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 
@@ -22,3 +22,10 @@ def library_errors(doing: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise VolumeError(f"{doing} failed: {type(error).__name__}: {' '.join(str(error).split())[:500]}") from error
+
+
+def first_few(items: Iterable[str], most: int = 5) -> str:
+    """The first of ``items`` for a message, and how many more there are."""
+    listed = list(items)
+    more = len(listed) - most
+    return ", ".join(listed[:most]) + (f" and {more} more" if more > 0 else "")
