@@ -17,20 +17,27 @@ from torch import Tensor
 from medattn.geometry.affine import scaling_translation
 from medattn.geometry.grid import VoxelGrid
 from medattn.geometry.separable import apply_weights
-from medattn.geometry.weights import Mode, Profile, cubic_taps, is_thicker, nearest_index, profile_weights
+from medattn.geometry.weights import (
+    Mode,
+    Profile,
+    cubic_taps,
+    is_thicker,
+    nearest_index,
+    profile_weights,
+    standard_widths,
+)
 
 _MAX_POINTS = 1 << 22
 """Points that are interpolated at a time."""
 
 
 class FineAxis(NamedTuple):
-    """Samples along one target axis: ``size`` of them, at target index ``first + step * n``."""
+    """Where to sample along one target axis."""
 
-    size: int
-    first: float
-    step: float
+    positions: Tensor
+    """Indices on the target axis."""
     weights: Tensor | None
-    """(target voxels, size) weights of the slice profile; None where the samples are the target's voxels."""
+    """(target voxels, positions) weights of the slice profile; None where the positions are the target's voxels."""
 
 
 def width_along(source: VoxelGrid, directions: Tensor) -> list[float]:
@@ -57,13 +64,12 @@ def resample_oblique(
         _fine_axis(n, step, thick, wide, profile, slopes=slopes)
         for n, step, thick, wide in zip(target.shape, spacing, thickness_mm, own, strict=True)
     ]
-    inner = scaling_translation([a.step for a in axes], [a.first for a in axes])
-    fine = VoxelGrid((axes[0].size, axes[1].size, axes[2].size), target.affine @ inner)
-    rows = max(1, _MAX_POINTS // (fine.shape[1] * fine.shape[2]))
+    inner = torch.linalg.inv(source.affine) @ target.affine
+    positions = [axis.positions for axis in axes]
+    rows = max(1, _MAX_POINTS // (len(positions[1]) * len(positions[2])))
     slabs = []
-    for start in range(0, fine.shape[0], rows):
-        slab = fine.crop((start, 0, 0), (min(start + rows, fine.shape[0]), *fine.shape[1:]))
-        part = interpolate(data, source.to_index(slab.to_world(slab.indices())), mode)
+    for some in positions[0].split(rows):
+        part = interpolate(data, inner, [some, *positions[1:]], mode)
         for axis in (2, 1):
             part = _integrated(part, axes[axis], axis)
         slabs.append(part)
@@ -76,28 +82,37 @@ def _fine_axis(size: int, spacing: float, thickness: float, own: float, profile:
     The source's voxels are means over ``own`` already, so the profile adds the variance that is missing: a box has
     the width sqrt(thickness^2 - own^2), as a Gaussian has its FWHM.
     """
+    voxels = torch.arange(size, dtype=torch.float64)
     if profile == "none" or not is_thicker(thickness, own):
-        return FineAxis(size, 0.0, 1.0, None)
-    per_voxel = math.ceil(2 * spacing / own)  # two in a source voxel, so that the phase between the grids evens out
-    step = spacing / per_voxel
-    width = math.sqrt(thickness**2 - own**2) / step
+        return FineAxis(voxels, None)
+    missing = math.sqrt(thickness**2 - own**2)
+    if missing <= own:  # a narrow profile is its first two moments: two samples, one standard deviation off the centre
+        offset = missing / standard_widths(profile) / spacing
+        positions = (voxels[:, None] + torch.tensor([-offset, offset], dtype=torch.float64)).flatten()
+        return FineAxis(positions, torch.eye(size, dtype=torch.float64).repeat_interleave(2, 1) / 2)
+    per_voxel = math.ceil(spacing / own)  # one in a source voxel: linear interpolation leaves nothing out
+    width = missing / spacing * per_voxel
     reach = width / 2 if profile == "box" else 2.5 * width  # 2.5 FWHM is 5.9 sigma
     margin = max(0, math.ceil(reach - per_voxel / 2)) + 1
     count = size * per_voxel + 2 * margin
     first = -(margin + (per_voxel - 1) / 2) / per_voxel  # a voxel's samples lie evenly about its centre
-    positions = (torch.arange(size, dtype=torch.float64) - first) * per_voxel
-    weights = profile_weights(positions, count, width, profile, own_width=0.0, slopes=slopes)
-    return FineAxis(count, first, 1 / per_voxel, weights)
+    weights = profile_weights((voxels - first) * per_voxel, count, width, profile, own_width=0.0, slopes=slopes)
+    return FineAxis(first + torch.arange(count, dtype=torch.float64) / per_voxel, weights)
 
 
 def _integrated(values: Tensor, axis: FineAxis, number: int) -> Tensor:
     return values if axis.weights is None else apply_weights(values, axis.weights, values.ndim - 3 + number)
 
 
-def interpolate(data: Tensor, index: Tensor, mode: Mode) -> Tensor:
-    """``data`` (..., I, J, K) at fractional voxel indices ``index`` (X, Y, Z, 3); the edge value beyond the ends."""
+def interpolate(data: Tensor, inner: Tensor, positions: Sequence[Tensor], mode: Mode) -> Tensor:
+    """``data`` (..., I, J, K) at target indices ``positions`` (X,), (Y,), (Z,); the edge value beyond the ends.
+
+    Args:
+        inner: (4, 4) affine from target index to index of ``data``.
+    """
     if mode == "linear":
-        return _linear(data, index)
+        return _linear(data, inner, positions)
+    index = _sums(inner, positions, torch.empty(0, dtype=torch.float64))
     taps = [_taps(index[..., axis], size, mode) for axis, size in enumerate(data.shape[-3:])]
     flat, total = data.flatten(-3), None
     for i, wi in taps[0]:
@@ -122,10 +137,24 @@ def _taps(positions: Tensor, size: int, mode: Mode) -> list[tuple[Tensor, Tensor
     return [((below.long() + t - 1).clamp(0, size - 1), weights[..., t]) for t in range(4)]
 
 
-def _linear(data: Tensor, index: Tensor) -> Tensor:
+def _linear(data: Tensor, inner: Tensor, positions: Sequence[Tensor]) -> Tensor:
     """Trilinear; ``grid_sample`` takes x, y, z, that is the last axis first, as fractions of the image from -1 to 1."""
     size = torch.tensor(data.shape[-3:], dtype=torch.float64)
-    fraction = ((2 * index + 1) / size - 1).flip(-1)[None].to(data.device, data.dtype)
+    fraction = scaling_translation((2 / size).tolist(), (1 / size - 1).tolist()) @ inner
+    where = _sums(fraction[[2, 1, 0, 3]], positions, data)[None]
     channels = data.reshape(1, -1, *data.shape[-3:])
-    seen = F.grid_sample(channels, fraction, mode="bilinear", padding_mode="border", align_corners=False)
-    return seen.reshape(*data.shape[:-3], *index.shape[:-1])
+    seen = F.grid_sample(channels, where, mode="bilinear", padding_mode="border", align_corners=False)
+    return seen.reshape(*data.shape[:-3], *seen.shape[-3:])
+
+
+def _sums(affine: Tensor, positions: Sequence[Tensor], like: Tensor) -> Tensor:
+    """(X, Y, Z, 3) of the dtype and device of ``like``: ``affine`` (4, 4) applied to all combinations of ``positions``.
+
+    Summed in float64, but kept as what is asked for: most of the time would go into moving float64 points about.
+    """
+    x, y, z = (affine[:3, axis] * p[:, None] for axis, p in enumerate(p.to(torch.float64) for p in positions))
+    x, y, z = (part.to(like.device) for part in (x + affine[:3, 3], y, z))
+    points = like.new_empty(len(x), len(y), len(z), 3)
+    for axis in range(3):
+        torch.add((x[:, None, axis] + y[:, axis])[..., None], z[:, axis], out=points[..., axis])
+    return points

@@ -106,6 +106,11 @@ def gaussian_weights(positions: Tensor, sigma: float, size: int) -> Tensor:
     return weights / weights.sum(1, keepdim=True)
 
 
+def standard_widths(profile: Profile) -> float:
+    """How many of its standard deviations the full width of a profile is."""
+    return math.sqrt(12.0) if profile == "box" else _FWHM_PER_SIGMA
+
+
 def is_thicker(width: float, own_width: float = 1.0) -> bool:
     """True if a profile of ``width`` integrates over more than the ``own_width`` of what it is applied to."""
     return width > own_width * (1 + 1e-6)

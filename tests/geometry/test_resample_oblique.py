@@ -139,6 +139,21 @@ def test_a_thick_oblique_slice_is_the_mean_of_the_image_over_its_box(seed: int) 
     assert float((thin - mean).abs().max()) > 0.04
 
 
+@pytest.mark.parametrize(("profile", "variance"), [("box", (1.3**2 - 1) / 12), ("gaussian", (1.3**2 - 1) / 2.3548**2)])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_voxel_little_thicker_than_the_old_adds_just_the_variance_that_is_missing(
+    seed: int, profile: str, variance: float
+) -> None:
+    source = VoxelGrid.from_spacing((40, 40, 40), 1.0)
+    target = other(seed, source, (1.0, 1.0, 1.0))
+    along = (world_of(source) - source.fov_center_mm) @ target.direction[:, 1]  # cubic is exact for its square
+    seen = {
+        p: resample(along**2, source, target, mode="cubic", profile=p, thickness_mm=(1.0, 1.3, 1.0))
+        for p in (profile, "none")
+    }
+    close(seen[profile] - seen["none"], torch.full(target.shape, variance), atol=1e-4)
+
+
 @pytest.mark.parametrize("profile", ["none", "box", "gaussian"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_blobs_centroid_stays_where_it_is_when_the_grid_turns(seed: int, profile: str) -> None:
