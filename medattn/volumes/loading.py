@@ -72,7 +72,8 @@ def load_volume(
     Returns:
         Volume with float32 (or int64) ``data`` (C, I, J, K), the same whatever format carried it; time, vector
         components and colours become channels. Scale factors are applied. ``grid`` is in RAS+ mm; what had to be
-        assumed is in ``notes``.
+        assumed is in ``notes``. In memory the voxels stay in the file's order, so ``data`` is in general not
+        contiguous: reordering would take as long as reading, and not everyone needs it.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -86,7 +87,7 @@ def load_volume(
     options = ReadOptions(labels=labels, series=series, regrid=regrid, max_bytes=max_bytes)
     try:
         stored = _reader(paths).read(paths, options)
-        values, more = (label_values if labels else image_values)(stored.values, stored.scaling)
+        values, more = (label_values if labels else image_values)(stored)
         notes = (*stored.notes, *_shear(stored.grid), *more)
         _check_strict(notes, strict)
     except VolumeError as error:

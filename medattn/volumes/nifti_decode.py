@@ -1,105 +1,86 @@
-"""From the bytes of a NIfTI file to its header fields, its stored numbers and their scaling; no interpretation yet."""
+"""From a NIfTI file to its header and its numbers, with every size checked before anything of it is allocated."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from medattn.volumes.errors import VolumeError
-from medattn.volumes.nifti_geometry import Header
-from medattn.volumes.stored import Scaling, check_size
+from medattn.volumes.gzipped import ByteStream, open_bytes
+from medattn.volumes.nifti_header import Layout, read_layout
+from medattn.volumes.notes import Note, NoteKind
+from medattn.volumes.stored import ReadOptions, check_size
 
-if TYPE_CHECKING:
-    from nibabel.nifti1 import Nifti1Header
+MAX_TRAILING_BYTES = 16 << 10
+"""Bytes after the last voxel: so few may be padding, more mean that the header does not say what the file holds."""
 
-_HEADER_BYTES = (348, 540)  # NIfTI-1, NIfTI-2; each file starts with this number, which also tells its byte order
-_SINGLE_FILE_MAGIC = b"n+"
-_MAX_DIMENSIONS = 7
+_HALVES = {".hdr": ".img", ".img": ".hdr"}
 
 
 class Decoded(NamedTuple):
-    """Header fields as stored, stored numbers (C, I, J, K) in the file's type, and their scaling."""
+    """``layout`` with the header's fields, numbers (C, I, J, K) exactly as stored, and notes on both."""
 
-    header: Header
-    raw: NDArray[Any]
-    scaling: Scaling
+    layout: Layout
+    values: NDArray[Any]
+    notes: list[Note]
 
 
-def decode(content: bytes, max_bytes: int) -> Decoded:
-    """Take a single-file NIfTI-1 or NIfTI-2, of either byte order, apart.
+def decode(path: Path, options: ReadOptions) -> Decoded:
+    """Read a NIfTI-1 or NIfTI-2 file, or a pair of which ``path`` is one half, packed with gzip or not.
 
     Raises:
-        VolumeError: if ``content`` is no NIfTI file, or is truncated, or has a shape or data type that is no volume.
+        VolumeError: if it is none, or truncated, or longer than its header says, or too large, or one half is missing.
     """
-    header = _header(content)
-    shape = _shape(header)
-    dtype = _dtype(header)
-    start, count = _data_offset(header), math.prod(shape)
-    check_size(shape, dtype.itemsize, max_bytes)
-    if len(content) < start + count * dtype.itemsize:
-        raise VolumeError(
-            f"the file is truncated: shape {shape} of {dtype.name} needs {start + count * dtype.itemsize} bytes, "
-            f"got {len(content)}"
-        )
-    stored = np.frombuffer(content, dtype, count, start).reshape(shape, order="F")
-    return Decoded(header, np.moveaxis(stored, 3, 0), _scaling(header))
+    header_path, voxel_path = _files(path)
+    with ExitStack() as files:
+        stream = files.enter_context(open_bytes(header_path))
+        layout = read_layout(stream, pair=header_path != voxel_path)
+        if header_path != voxel_path:
+            stream = files.enter_context(open_bytes(voxel_path))
+            stream.read(layout.offset)
+        values = _values(stream, layout, options)
+        notes = layout.notes + _trailing(stream)
+    return Decoded(layout, values, notes)
 
 
-def _header(content: bytes) -> Nifti1Header:
-    from nibabel.nifti1 import Nifti1Header
-    from nibabel.nifti2 import Nifti2Header
-
-    classes = dict(zip(_HEADER_BYTES, (Nifti1Header, Nifti2Header), strict=True))
-    sizes = {"<": int.from_bytes(content[:4], "little"), ">": int.from_bytes(content[:4], "big")}
-    found = [(endianness, size) for endianness, size in sizes.items() if size in classes]
-    if not found or len(content) < found[0][1]:
-        raise VolumeError(f"not a NIfTI file: {len(content)} bytes that do not start with a NIfTI header")
-    endianness, size = found[0]
-    header = classes[size](content[:size], endianness=endianness, check=False)
-    magic = header["magic"].item()
-    if not magic.startswith(_SINGLE_FILE_MAGIC):
-        raise VolumeError(f"not a single-file NIfTI: its magic must start with {_SINGLE_FILE_MAGIC!r}, got {magic!r}")
-    return header
-
-
-def _shape(header: Nifti1Header) -> tuple[int, int, int, int]:
-    """Shape (I, J, K, C); C = 1 for a 3-D file, and trailing axes of length 1 are dropped."""
-    dimensions = int(header["dim"][0])
-    if not 1 <= dimensions <= _MAX_DIMENSIONS:
-        raise VolumeError(f"dim[0], the number of axes, must be 1 to {_MAX_DIMENSIONS}, got {dimensions}")
-    shape = tuple(int(n) for n in header["dim"][1 : dimensions + 1])
-    if min(shape) < 1:
-        raise VolumeError(f"dim must be positive on every axis, got shape {shape}")
-    if len(shape) < 3 or any(n > 1 for n in shape[4:]):
-        raise VolumeError(f"a volume must have 3 axes, or 4 with channels or time, got shape {shape}")
-    return shape[0], shape[1], shape[2], shape[3] if len(shape) > 3 else 1
+def _files(path: Path) -> tuple[Path, Path]:
+    """The file of the header and the file of the voxels, which is the same for .nii."""
+    packing = path.suffix if path.suffix.lower() == ".gz" else ""
+    unpacked = path.with_name(path.name.removesuffix(packing))
+    other = _HALVES.get(unpacked.suffix.lower())
+    if other is None:
+        return path, path
+    base = unpacked.with_suffix(other.upper() if unpacked.suffix.isupper() else other)
+    partners = [base, base.with_name(f"{base.name}{packing or '.gz'}")]
+    partner = next((p for p in (reversed(partners) if packing else partners) if p.is_file()), None)
+    if partner is None:
+        names = " or ".join(p.name for p in partners)
+        raise VolumeError(f"the other half of a .hdr and .img pair must lie beside it, but there is no {names}")
+    return (partner, path) if other == ".hdr" else (path, partner)
 
 
-def _dtype(header: Nifti1Header) -> np.dtype[Any]:
-    code = int(header["datatype"])
-    try:
-        dtype: np.dtype[Any] = header.get_data_dtype()
-    except KeyError:
-        raise VolumeError(f"datatype must be a NIfTI type of integers or floats, got unknown code {code}") from None
-    if dtype.kind not in "iuf":
-        raise VolumeError(f"datatype must be a NIfTI type of integers or floats, got code {code} ({dtype})")
-    return dtype
+def _values(stream: ByteStream, layout: Layout, options: ReadOptions) -> NDArray[Any]:
+    """Numbers (C, I, J, K), as the type that is wanted in the end where that changes none."""
+    check_size(layout.axes, layout.dtype.itemsize, options.max_bytes)
+    wanted = np.dtype(np.int64 if options.labels else np.float32)
+    if not (layout.scaling.is_identity and np.can_cast(layout.dtype, wanted, "safe")):
+        wanted = layout.dtype.newbyteorder("=")
+    values = stream.numbers(math.prod(layout.axes), layout.dtype, wanted).reshape(layout.axes, order="F")
+    return np.moveaxis(values, layout.channel_axis, 0)
 
 
-def _data_offset(header: Nifti1Header) -> int:
-    offset = float(header["vox_offset"])
-    if not (math.isfinite(offset) and offset >= header.single_vox_offset):
-        raise VolumeError(f"vox_offset must be at least {header.single_vox_offset}, got {offset}")
-    return int(offset)
-
-
-def _scaling(header: Nifti1Header) -> Scaling:
-    slope, inter = float(header["scl_slope"]), float(header["scl_inter"])
-    if slope == 0 or not math.isfinite(slope):  # the format's way to say: not scaled
-        return Scaling(1.0, 0.0)
-    if not math.isfinite(inter):
-        raise VolumeError(f"scl_inter must be finite where scl_slope is set, got {inter} with slope {slope}")
-    return Scaling(slope, inter)
+def _trailing(stream: ByteStream) -> list[Note]:
+    """Reads to the end of the file, which makes gzip check its sums."""
+    left = len(stream.read(MAX_TRAILING_BYTES + 1))
+    if left > MAX_TRAILING_BYTES:
+        most = f"at most {MAX_TRAILING_BYTES} bytes may follow the last voxel"
+        raise VolumeError(f"{stream.name} holds more than its header says: {most}")
+    if left == 0:
+        return []
+    message = f"{stream.name} holds {left} bytes more than its header says; they were left out"
+    return [Note(NoteKind.FIELDS_DISAGREE, message, {"bytes": left})]

@@ -20,9 +20,10 @@ from medattn.volumes.notes import Note, NoteKind
 from medattn.volumes.stored import stored_grid
 
 FORM_TOLERANCE_MM = 1e-3
-"""Two forms are the same geometry if no voxel's positions differ by more than this."""
+"""Two forms are the same geometry if no voxel's positions differ by more than this, and what a quaternion loses."""
 
 _QUATERNION_SLACK = 1e-3
+_QUATERNION_EPS = 2.0**-23  # how far b*b + c*c + d*d, rounded to float32, may be off
 _MM_PER_UNIT = {0: 1.0, 1: 1000.0, 2: 1.0, 3: 0.001}  # unknown, metre, millimetre, micrometre
 _SPATIAL_UNIT_BITS = 0x07
 
@@ -142,13 +143,20 @@ def _compare(grid: VoxelGrid, header: Header, scale: float) -> list[Note]:
     except ValueError as error:
         message = f"the sform is used; the qform also has a code > 0, but cannot be read: {error}"
         return [Note(NoteKind.FORMS_DISAGREE, message, {"sform": _shown(grid), "qform": None})]
-    if grid.is_close(other, atol_mm=FORM_TOLERANCE_MM):
+    if grid.is_close(other, atol_mm=FORM_TOLERANCE_MM + _quaternion_error_mm(header, grid)):
         return []
     message = (
         f"sform (code {int(header['sform_code'])}) and qform (code {int(header['qform_code'])}) differ; the sform is "
         f"used. In mm, sform: {_shown(grid)}, qform: {_shown(other)}"
     )
     return [Note(NoteKind.FORMS_DISAGREE, message, {"sform": _shown(grid), "qform": _shown(other)})]
+
+
+def _quaternion_error_mm(header: Header, grid: VoxelGrid) -> float:
+    """How far rounding b, c and d to float32 can move a corner: near half a turn a is small, and its error is not."""
+    square = max(0.0, 1 - sum(float(header[f"quatern_{name}"]) ** 2 for name in "bcd"))
+    error = math.sqrt(square + _QUATERNION_EPS) - math.sqrt(max(0.0, square - _QUATERNION_EPS))
+    return 2 * error * float(grid.extent_mm.norm())
 
 
 def _shown(grid: VoxelGrid) -> list[list[float]]:

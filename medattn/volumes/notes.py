@@ -32,6 +32,8 @@ class NoteKind(StrEnum):
     """The header holds two whole geometries that differ (NIfTI's sform and qform)."""
     FIELDS_DISAGREE = "fields_disagree", True, True
     """A field of the header contradicts the geometry that is used."""
+    STEP_ASSUMED = "step_assumed", False, True
+    """Slices are left out (as DICOM segmentations do with empty ones), and nothing says how far apart slices are."""
     THICKNESS_ASSUMED = "thickness_assumed", False, True
     """There is one slice: its extent is taken from its nominal thickness."""
     UNEVEN_SLICES = "uneven_slices", True, True

@@ -44,13 +44,19 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class Stored:
-    """Numbers as stored, ``values`` (C, I, J, K) in the file's type, their scaling, grid, and what was assumed."""
+    """Numbers as stored, ``values`` (C, I, J, K), their scaling, grid, and what was assumed.
+
+    Attributes:
+        values: in the file's type or a wider one, which holds the same numbers exactly; in any order in memory.
+        file_dtype: the file's type, where ``values`` are of a wider one.
+    """
 
     values: NDArray[Any]
     grid: VoxelGrid
     scaling: Scaling = Scaling()
     notes: list[Note] = field(default_factory=list)
     metadata: Metadata = field(default_factory=dict)
+    file_dtype: np.dtype[Any] | None = None
 
 
 def check_size(shape: Sequence[int], itemsize: int, max_bytes: int) -> int:

@@ -1,45 +1,48 @@
-"""From stored numbers to image intensities (float32) or labels (int64)."""
+"""From stored numbers to image intensities (float32) or labels (int64), in the order in memory that they have.
+
+What is read is not reordered: turning the first axis fastest (as in a NIfTI file) into the last axis fastest takes as
+long as unpacking the file.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from medattn.volumes.errors import VolumeError
 from medattn.volumes.notes import Note, NoteKind
-from medattn.volumes.stored import Scaling
+from medattn.volumes.stored import Scaling, Stored
 
 LABEL_TOLERANCE = 0.1
 """Labels stored as real numbers must be this close to an integer."""
 
-_MAX_EXACT_FLOAT = 2**53
+_EXACT_IN_FLOAT32, _EXACT_IN_FLOAT64 = 2**24, 2**53
 
 
-def image_values(raw: NDArray[Any], scaling: Scaling) -> tuple[NDArray[np.float32], list[Note]]:
-    """float32 intensities of ``raw``, scaled once in float64; NaN and infinity are kept and counted in a note."""
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes inf, and is counted
-        values = raw if scaling.is_identity else raw.astype(np.float64) * scaling.slope + scaling.inter
-        intensities = np.array(values, dtype=np.float32, order="C")
-    bad = intensities.size - int(np.isfinite(intensities).sum())
-    if bad == 0:
-        return intensities, []
-    message = f"{bad} of {intensities.size} voxels are NaN or infinite; they are kept as they are"
-    return intensities, [Note(NoteKind.NONFINITE_VOXELS, message, {"voxels": bad})]
+def image_values(stored: Stored) -> tuple[NDArray[np.float32], list[Note]]:
+    """float32 intensities (C, I, J, K), scaled once in float64; NaN and infinity are kept and counted in a note."""
+    raw = stored.values
+    if not stored.scaling.is_identity:
+        intensities = _scaled(raw, stored.scaling)
+        return intensities, _nonfinite(intensities)
+    intensities = _own(raw, np.float32)
+    return intensities, _inexact(raw) if _file_dtype(stored).kind in "iu" else _nonfinite(intensities)
 
 
-def label_values(raw: NDArray[Any], scaling: Scaling) -> tuple[NDArray[np.int64], list[Note]]:
-    """int64 labels of ``raw`` (1, I, J, K). Integers never pass through a float, which would change large ones.
+def label_values(stored: Stored) -> tuple[NDArray[np.int64], list[Note]]:
+    """int64 labels (1, I, J, K). Integers never pass through a float, which would change large ones.
 
     Raises:
         VolumeError: if there are several channels, or a value is no integer (to 0.1), negative or too large.
     """
+    raw, scaling = stored.values, stored.scaling
     if len(raw) != 1:
         raise VolumeError(f"labels must have one channel, got {len(raw)}")
     if raw.dtype.kind in "iu" and scaling.is_identity:
         return _checked(raw, int(raw.max()) <= np.iinfo(np.int64).max), []
-    values = raw.astype(np.float64) * scaling.slope + scaling.inter
+    values = raw.astype(np.float64, order="K") * scaling.slope + scaling.inter
     if not np.isfinite(values).all():
         raise VolumeError(f"labels must be integers, got {values[~np.isfinite(values)][0]}")
     labels = np.rint(values)
@@ -47,10 +50,61 @@ def label_values(raw: NDArray[Any], scaling: Scaling) -> tuple[NDArray[np.int64]
     if error.max() > LABEL_TOLERANCE:
         worst = float(values.flat[int(error.argmax())])
         raise VolumeError(f"labels must be integers (to {LABEL_TOLERANCE}), got {worst:g}: is this an image?")
-    how = raw.dtype.name if scaling.is_identity else f"{raw.dtype.name} with a scale factor"
+    how = f"{_file_dtype(stored).name}{'' if scaling.is_identity else ' with a scale factor'}"
     message = f"labels are stored as {how}, and were rounded to integers by at most {error.max():.2g}"
     note = Note(NoteKind.LABELS_ROUNDED, message, {"largest_change": float(error.max())})
-    return _checked(labels, labels.max() <= _MAX_EXACT_FLOAT), [note]
+    return _checked(labels, labels.max() <= _EXACT_IN_FLOAT64), [note]
+
+
+def _file_dtype(stored: Stored) -> np.dtype[Any]:
+    return stored.values.dtype if stored.file_dtype is None else stored.file_dtype
+
+
+def _own(raw: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
+    """``raw`` as ``dtype``; a copy unless torch can take it over: writable, of native byte order, no axis reversed."""
+    if raw.dtype == dtype and raw.flags.writeable and min(raw.strides) > 0:
+        return raw
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes inf, and is counted
+        return raw.astype(dtype, order="K")
+
+
+def _scaled(raw: NDArray[Any], scaling: Scaling) -> NDArray[np.float32]:
+    """Slab by slab along the slowest axis, so that the float64 numbers in between stay few."""
+    slope, inter = np.broadcast_to(scaling.slope, raw.shape), np.broadcast_to(scaling.inter, raw.shape)
+    intensities = np.empty_like(raw, dtype=np.float32)
+    slowest = max(range(raw.ndim), key=lambda axis: (raw.shape[axis] > 1, abs(raw.strides[axis])))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for number in range(raw.shape[slowest]):
+            slab = (slice(None),) * slowest + (number,)
+            intensities[slab] = raw[slab].astype(np.float64, order="K") * slope[slab] + inter[slab]
+    return intensities
+
+
+def _nonfinite(intensities: NDArray[np.float32]) -> list[Note]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(intensities.sum()):  # one NaN or infinity would have made the sum one
+            return []
+    bad = intensities.size - int(np.isfinite(intensities).sum())
+    if bad == 0:
+        return []
+    message = f"{bad} of {intensities.size} voxels are NaN or infinite; they are kept as they are"
+    return [Note(NoteKind.NONFINITE_VOXELS, message, {"voxels": bad})]
+
+
+def _inexact(raw: NDArray[Any]) -> list[Note]:
+    """A note if integers do not fit float32, which holds those whose odd part is below 2**24."""
+    if np.can_cast(raw.dtype, np.float32, "safe"):
+        return []
+    most = max(int(raw.max()), -int(raw.min()))
+    if most <= _EXACT_IN_FLOAT32:
+        return []
+    large = raw[(raw > _EXACT_IN_FLOAT32) | (raw < -_EXACT_IN_FLOAT32)]
+    odd_parts = np.abs(large // (large & -large))  # n & -n is the lowest bit that is set
+    inexact = int((odd_parts > _EXACT_IN_FLOAT32).sum())
+    if inexact == 0:
+        return []
+    message = f"{inexact} of {raw.size} voxels are integers that float32 cannot hold exactly (up to {most}); rounded"
+    return [Note(NoteKind.PRECISION_LOST, message, {"voxels": inexact, "largest": most})]
 
 
 def _checked(values: NDArray[Any], fits: bool) -> NDArray[np.int64]:
@@ -58,4 +112,4 @@ def _checked(values: NDArray[Any], fits: bool) -> NDArray[np.int64]:
         raise VolumeError(f"labels must fit 64-bit integers exactly, got {values.max()}")
     if values.min() < 0:
         raise VolumeError(f"labels must be >= 0, got {values.min():g}")
-    return np.array(values, dtype=np.int64, order="C")
+    return _own(values, np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from medattn.geometry import VoxelGrid
-from medattn.volumes import Note, NoteKind, Volume, load_volume, save_volume
+from medattn.volumes import Note, NoteKind, Volume, VolumeError, load_volume, save_volume
 
 SUFFIXES = ("x.nii", "x.nii.gz")
 
@@ -54,7 +55,8 @@ def test_an_image_comes_back_on_its_grid(
     back = load_volume(tmp_path / name)
     assert torch.equal(back.data, volume.data)
     assert torch.allclose(back.grid.affine, volume.grid.affine, atol=1e-4)
-    assert [note.kind for note in back.notes] == ([NoteKind.SHEARED] if shear else [])
+    expected = [NoteKind.CHANNELS] * (channels > 1) + [NoteKind.SHEARED] * (shear > 0)
+    assert [note.kind for note in back.notes] == expected
 
 
 @pytest.mark.parametrize(("shear", "codes"), [(0.0, (1, 1)), (0.3, (1, 0)), (0.02, (1, 0))])
@@ -133,13 +135,13 @@ def test_floats_are_stored_as_float32(tmp_path: Path, dtype: torch.dtype) -> Non
 
 
 def test_what_cannot_be_stored_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="must be real"):
+    with pytest.raises(VolumeError, match="must be real"):
         save_volume(tmp_path / "x.nii", Volume(random_data().to(torch.complex64), random_grid(0)))
     huge = torch.full((1, 3, 4, 5), 2**64 - 1, dtype=torch.uint64)
-    with pytest.raises(ValueError, match="64 bits with a sign"):
+    with pytest.raises(VolumeError, match="64 bits with a sign"):
         save_volume(tmp_path / "x.nii", Volume(huge, random_grid(0)))
     long = VoxelGrid((32768, 1, 1), torch.eye(4))
-    with pytest.raises(ValueError, match=r"at most 32767 per axis, got shape \(1, 32768, 1, 1\)"):
+    with pytest.raises(VolumeError, match=r"at most 32767 per axis, got shape \(1, 32768, 1, 1\)"):
         save_volume(tmp_path / "x.nii", Volume(torch.zeros(1, 32768, 1, 1), long))
     assert list(tmp_path.iterdir()) == []
 
@@ -154,9 +156,9 @@ def test_an_unknown_orientation_is_not_written_as_if_it_were_known(tmp_path: Pat
     assert back.grid.spacing_mm.tolist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize("name", ["x.nrrd", "x.gz", "x"])
+@pytest.mark.parametrize("name", ["x.hdr", "x.img", "x.gz", "x"])
 def test_another_suffix_is_an_error(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match=r"must end in \.nii or \.nii\.gz"):
+    with pytest.raises(VolumeError, match=r"must end in one of \.nii, \.nii\.gz, "):
         save_volume(tmp_path / name, Volume(random_data(), random_grid(0)))
 
 
@@ -173,17 +175,17 @@ def test_saving_replaces_and_leaves_nothing_else(tmp_path: Path, name: str) -> N
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "x.nii"
+@pytest.mark.parametrize("name", SUFFIXES)
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    path = tmp_path / name
     save_volume(path, Volume(random_data(), random_grid(0)))
     before = path.read_bytes()
 
-    def fail(self: Path, content: bytes) -> int:
-        with self.open("wb") as stream:
-            stream.write(content[:100])
+    def fail(temporary: Path, volume: Volume) -> None:
+        temporary.write_bytes(before[:100])
         raise OSError("disk full")
 
-    monkeypatch.setattr(Path, "write_bytes", fail)
+    monkeypatch.setattr("medattn.volumes.nifti.write", fail)
     with pytest.raises(OSError, match="disk full"):
         save_volume(path, Volume(random_data() * 2, random_grid(0)))
     assert path.read_bytes() == before
@@ -195,4 +197,24 @@ def test_equal_volumes_give_equal_files(tmp_path: Path) -> None:
         save_volume(tmp_path / name, Volume(random_data(), random_grid(0)))
     content = (tmp_path / "a.nii.gz").read_bytes()
     assert content == (tmp_path / "b.nii.gz").read_bytes()
-    assert content[4:8] == bytes(4)  # gzip's field for the time of writing
+    assert content[3:8] == bytes(5)  # gzip's flags (no name) and its time of writing
+
+
+def test_the_order_in_memory_changes_nothing(tmp_path: Path) -> None:
+    data = random_data(2)
+    strided = data.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0)
+    for number, variant in enumerate((data, strided, data.flip(1).flip(1))):
+        save_volume(tmp_path / f"{number}.nii.gz", Volume(variant, random_grid(0)))
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+
+
+@pytest.mark.parametrize("name", SUFFIXES)
+def test_any_gzip_and_any_reader_unpacks_what_is_written(tmp_path: Path, name: str) -> None:
+    volume = Volume(torch.arange(60).reshape(1, 3, 4, 5), random_grid(0))
+    save_volume(tmp_path / name, volume)
+    content = (tmp_path / name).read_bytes()
+    if name.endswith(".gz"):
+        content = gzip.decompress(content)
+    assert len(content) == 352 + 60
+    assert content[344:348] == b"n+1\0"
+    assert list(content[352:]) == volume.data[0].permute(2, 1, 0).flatten().tolist()
