@@ -24,7 +24,7 @@ BESIDE = {
 
 OUTERMOST = {
     "integrations": {"geometry", "volumes"},
-    "cli": {"geometry", "volumes", "files"},
+    "cli": {"volumes"},
     "__main__": {"cli"},
 }
 """Layers that nothing else imports, with what each may import."""
