@@ -28,6 +28,8 @@ class NoteKind(StrEnum):
     """The header names no unit of length; millimetres are assumed."""
     ORIENTATION_UNKNOWN = "orientation_unknown", True, True
     """The header gives spacing only: array axes are taken as R, A, S and the origin as 0."""
+    ORIGIN_ASSUMED = "origin_assumed", False, True
+    """The header gives an orientation and no position: the first voxel is taken to lie at 0."""
     FORMS_DISAGREE = "forms_disagree", True, True
     """The header holds two whole geometries that differ (NIfTI's sform and qform)."""
     FIELDS_DISAGREE = "fields_disagree", True, True
