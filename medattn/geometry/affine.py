@@ -20,7 +20,11 @@ def validated_affine(affine: Any) -> Tensor:
     Raises:
         ValueError: if it is not 4x4, not finite, not affine (last row 0 0 0 1) or singular.
     """
-    matrix = torch.as_tensor(affine).detach().to("cpu", torch.float64, copy=True)
+    try:
+        matrix = torch.as_tensor(affine)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"affine must be a (4, 4) array of numbers, got {affine!r}") from error
+    matrix = matrix.detach().to("cpu", torch.float64, copy=True)
     if matrix.shape != (4, 4):
         raise ValueError(f"affine must have shape (4, 4), got {tuple(matrix.shape)}")
     if not bool(torch.isfinite(matrix).all()):

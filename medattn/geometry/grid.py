@@ -46,8 +46,8 @@ def as_spacing_mm(value: Any, name: str = "spacing_mm") -> tuple[float, float, f
     return items[0], items[1], items[2]
 
 
-class _OwnCopy:
-    """An attribute that gives out copies: what a caller does to one in place cannot reach the grid."""
+class _OwnAffine:
+    """A checked affine that gives out copies: what a caller does to one in place cannot reach the grid."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._key = f"_{name}"
@@ -58,13 +58,13 @@ class _OwnCopy:
         copy: Tensor = instance.__dict__[self._key].clone()
         return copy
 
-    def __set__(self, instance: object, value: Tensor) -> None:
-        instance.__dict__[self._key] = value
+    def __set__(self, instance: object, value: Any) -> None:
+        instance.__dict__[self._key] = _affine.validated_affine(value)
 
 
 @dataclass(frozen=True, eq=False)
 class VoxelGrid:
-    """A regular grid of voxels: ``shape`` (I, J, K) and ``affine`` (4, 4), index -> RAS+ mm.
+    """A regular grid of voxels: ``shape`` (I, J, K) and ``affine`` (4, 4; any array), index -> RAS+ mm.
 
     An integer index is a voxel's **centre**, so voxel 0 reaches from index -0.5 to 0.5. The affine is kept as
     float64 on the CPU. Every operation returns the exact new grid.
@@ -74,13 +74,12 @@ class VoxelGrid:
     """
 
     shape: Triple
-    affine: _OwnCopy = _OwnCopy()
+    affine: _OwnAffine = _OwnAffine()
 
     def __post_init__(self) -> None:
         if not isinstance(self.shape, Iterable) or np.ndim(self.shape) != 1 or len(tuple(self.shape)) != 3:
             raise ValueError(f"shape must be three positive integers (I, J, K), got {self.shape!r}")
         object.__setattr__(self, "shape", as_triple(self.shape, "shape", minimum=1))
-        object.__setattr__(self, "affine", _affine.validated_affine(self.affine))
 
     @classmethod
     def from_spacing(cls, shape: Sequence[int], spacing_mm: Any, *, center_mm: Any = (0.0, 0.0, 0.0)) -> VoxelGrid:

@@ -1,4 +1,7 @@
+import copy
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,6 +75,24 @@ def test_a_grid_cannot_be_changed_through_its_fields_or_its_source() -> None:
 def test_a_shape_is_three_positive_integers(shape: object) -> None:
     with pytest.raises(ValueError, match=r"shape must be (three )?positive integers.*, got"):
         VoxelGrid(shape, IDENTITY)
+
+
+@pytest.mark.parametrize(
+    "kind", [np.asarray, torch.tensor, copy.deepcopy, lambda rows: np.array(rows, np.float32), np.asfortranarray]
+)
+def test_an_affine_is_any_array_and_is_copied(kind: Callable[[list[list[float]]], Any]) -> None:
+    rows = [[0.0, 0, 3, 1], [1, 0, 0, 2], [0, 2, 0, 3], [0, 0, 0, 1]]
+    given = kind(rows)
+    grid = VoxelGrid((2, 3, 4), given)
+    given[0][3] = 99.0
+    assert grid.affine.tolist() == rows
+    assert grid.affine.dtype == torch.float64
+
+
+@pytest.mark.parametrize("affine", ["identity", None, [[1, 2], [3]], np.array([["a"]])])
+def test_an_affine_that_is_no_array_of_numbers_is_refused(affine: object) -> None:
+    with pytest.raises(ValueError, match="affine must"):
+        VoxelGrid((2, 3, 4), affine)
 
 
 def test_shapes_of_other_integer_types_are_taken() -> None:
