@@ -1,5 +1,6 @@
 """Volumes: an image or label map with the grid it lies on, read from and written to files, and data to start with."""
 
+from medattn.volumes.dicom_seg_write import save_dicom_seg
 from medattn.volumes.errors import VolumeError
 from medattn.volumes.fetch import FetchError, fetch
 from medattn.volumes.loading import load_volume
@@ -17,5 +18,6 @@ __all__ = [
     "check_same_grid",
     "fetch",
     "load_volume",
+    "save_dicom_seg",
     "save_volume",
 ]

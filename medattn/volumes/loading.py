@@ -107,7 +107,7 @@ def _check_strict(notes: Sequence[Note], strict: bool) -> None:
 def _shear(grid: VoxelGrid) -> list[Note]:
     if grid.is_orthogonal:
         return []
-    message = f"the array axes are not orthogonal: direction {grid.direction.tolist()}"
+    message = f"the array axes are not orthogonal: direction {(grid.direction.round(decimals=4) + 0.0).tolist()}"
     return [Note(NoteKind.SHEARED, message, {"direction": grid.direction.tolist()})]
 
 

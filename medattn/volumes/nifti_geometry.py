@@ -94,15 +94,23 @@ def qform_affine(header: Header) -> Tensor:
     """(4, 4) affine of the quaternion, pixdim, qfac and qoffset fields, in the header's units.
 
     Raises:
-        VolumeError: if one of them is not finite, a pixdim is not positive, or the quaternion is no rotation.
+        VolumeError: if one of them is not finite, a pixdim is not positive, qfac is neither 1 nor -1 (0 and other
+            positive numbers count as 1), or the quaternion is no rotation.
     """
     affine = torch.eye(4, dtype=torch.float64)
     spacing = torch.tensor(_pixdim(header), dtype=torch.float64)
-    if float(header["pixdim"][0]) == -1.0:  # qfac: the third axis is reversed; any other value counts as 1
-        spacing[2] *= -1
+    spacing[2] *= _qfac(header)
     affine[:3, :3] = _rotation(*(_finite(header, f"quatern_{name}") for name in "bcd")) * spacing
     affine[:3, 3] = torch.tensor([_finite(header, f"qoffset_{name}") for name in "xyz"], dtype=torch.float64)
     return affine
+
+
+def _qfac(header: Header) -> float:
+    """-1 if the third axis is reversed, else 1, which 0 and other positive numbers count as."""
+    qfac = float(header["pixdim"][0])
+    if not (qfac >= 0 or qfac == -1):  # some libraries go by the sign, others take all but -1 for 1
+        raise VolumeError(f"pixdim[0], qfac, must be 1 or -1 where the qform is used, got {qfac}")
+    return -1.0 if qfac == -1 else 1.0
 
 
 def _finite(header: Header, field: str) -> float:
@@ -142,14 +150,14 @@ def _compare(grid: VoxelGrid, header: Header, scale: float) -> list[Note]:
         other = _grid(grid.shape, qform_affine(header), scale)
     except ValueError as error:
         message = f"the sform is used; the qform also has a code > 0, but cannot be read: {error}"
-        return [Note(NoteKind.FORMS_DISAGREE, message, {"sform": _shown(grid), "qform": None})]
+        return [Note(NoteKind.FORMS_DISAGREE, message, {"sform": _rows(grid), "qform": None})]
     if grid.is_close(other, atol_mm=FORM_TOLERANCE_MM + _quaternion_error_mm(header, grid)):
         return []
     message = (
         f"sform (code {int(header['sform_code'])}) and qform (code {int(header['qform_code'])}) differ; the sform is "
-        f"used. In mm, sform: {_shown(grid)}, qform: {_shown(other)}"
+        f"used. In mm, sform: {_rounded(grid)}, qform: {_rounded(other)}"
     )
-    return [Note(NoteKind.FORMS_DISAGREE, message, {"sform": _shown(grid), "qform": _shown(other)})]
+    return [Note(NoteKind.FORMS_DISAGREE, message, {"sform": _rows(grid), "qform": _rows(other)})]
 
 
 def _quaternion_error_mm(header: Header, grid: VoxelGrid) -> float:
@@ -159,5 +167,9 @@ def _quaternion_error_mm(header: Header, grid: VoxelGrid) -> float:
     return 2 * error * float(grid.extent_mm.norm())
 
 
-def _shown(grid: VoxelGrid) -> list[list[float]]:
+def _rows(grid: VoxelGrid) -> list[list[float]]:
     return (grid.affine + 0.0).tolist()  # + 0.0 turns -0.0 into 0.0
+
+
+def _rounded(grid: VoxelGrid) -> list[list[float]]:
+    return (grid.affine.round(decimals=4) + 0.0).tolist()

@@ -101,6 +101,27 @@ def test_a_label_map_is_one_label_map(tmp_path: Path, seed: int, dtype: str, mos
     assert np.abs(volume.grid.affine.numpy() - truth.affine).max() < ATOL_MM
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint16", "int32", "float32"])
+@pytest.mark.parametrize("tilt", [0.0, 0.3])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_dicom_series_is_the_same_volume_as_a_nifti_file(tmp_path: Path, seed: int, tilt: float, dtype: str) -> None:
+    """Slices of a series ascend along row x column direction, which reverses the last axis of a reflected truth."""
+    pytest.importorskip("pydicom")
+    from tests.volumes.dicom_writing import write_grid
+
+    array, affine = truth_of(seed, dtype)
+    affine[:3, 2] += tilt * affine[:3, 0]
+    write_grid(tmp_path / "series", array, affine, Modality="MR")
+    series = load_volume(tmp_path / "series", strict=True)
+    if np.linalg.det(affine[:3, :3]) < 0:
+        series = series.flip(2)
+    nifti = load_volume(write_nibabel(tmp_path, Truth(array, affine)))
+    assert np.array_equal(series.data.numpy(), nifti.data.numpy())
+    assert np.array_equal(series.data[0].numpy(), array.astype(np.float32))
+    assert np.abs((series.grid.affine - nifti.grid.affine).numpy()).max() < ATOL_MM
+    assert np.abs(series.grid.affine.numpy() - affine).max() < ATOL_MM
+
+
 @each_arm
 def test_lps_diag_1_2_3_is_ras_diag_minus_1_minus_2_3(tmp_path: Path, arm: str) -> None:
     ras = np.array([[-1, 0, 0, -10], [0, -2, 0, -20], [0, 0, 3, 30], [0, 0, 0, 1]], dtype=float)

@@ -288,6 +288,23 @@ def test_qfac_minus_1_reverses_the_third_axis_and_0_counts_as_1(write_each: Any,
     assert thirds == [[0, 0, 3], [0, 0, -3], [0, 0, 3]]
 
 
+@pytest.mark.parametrize("qfac", [-0.5, -2.0, float("nan"), -float("inf")])
+def test_a_qfac_that_readers_take_either_way_is_an_error_where_it_is_used(
+    write_nifti: Any, counting: Any, quiet: None, qfac: float
+) -> None:
+    """The library of the format's authors goes by the sign, nibabel takes all but -1 for 1."""
+    forms = {"qform": affine((1, 2, 3)), "sform": affine((1, 2, 3)), "pixdim": {0: qfac}}
+    with pytest.raises(VolumeError, match=r"x\.nii: pixdim\[0\], qfac, must be 1 or -1"):
+        load_volume(write_nifti(counting, codes=(0, 1), **forms))
+    assert load_volume(write_nifti(counting, codes=(1, 0), **forms)).grid.affine[:3, 2].tolist() == [0, 0, 3]
+
+
+@pytest.mark.parametrize("qfac", [0.25, 4.0])
+def test_a_positive_qfac_counts_as_1(write_nifti: Any, counting: Any, qfac: float) -> None:
+    path = write_nifti(counting, qform=affine((1, 2, 3)), codes=(0, 1), pixdim={0: qfac})
+    assert load_volume(path).grid.affine[:3, 2].tolist() == [0, 0, 3]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_an_oblique_qform_is_the_rotation_that_was_written(write_each: Any, counting: Any, seed: int) -> None:
     generator = np.random.default_rng(seed)
