@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,30 +12,58 @@ from numpy.typing import NDArray
 
 from medattn.geometry import VoxelGrid
 from medattn.volumes.errors import VolumeError
-from medattn.volumes.nifti_decode import decode
+from medattn.volumes.gzipped import open_bytes
 from medattn.volumes.nifti_geometry import FORM_TOLERANCE_MM, grid_from_header, qform_affine, sform_affine
+from medattn.volumes.nifti_header import read_layout
 from medattn.volumes.saving import storable
 from medattn.volumes.stored import ReadOptions, Stored
 from medattn.volumes.volume import Volume
+from medattn.volumes.voxel_stream import Packing, check_end, new_packer, read_voxels
 
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header
 
-_GZIP_LEVEL = 2  # of isal's 0 to 3: on CT smaller than level 1 and than zlib's 4, in a seventh of zlib's time
+_HALVES = {".hdr": ".img", ".img": ".hdr"}
 _MAX_LENGTH = 32767
 
 
 def read(path: Path | Sequence[Path], options: ReadOptions) -> Stored:
-    """What a NIfTI-1 or NIfTI-2 file stores; time, components or colours become the channels.
+    """What a NIfTI-1 or NIfTI-2 file stores, or a pair of which ``path`` is one half; time, components or colours
+    become the channels.
 
     Raises:
-        VolumeError: if it is no whole file of that kind (see ``decode``), or its geometry is unusable (see
+        VolumeError: if it is no whole file of that kind (see ``read_layout``), or its geometry is unusable (see
             ``grid_from_header``).
     """
     assert isinstance(path, Path)
-    layout, values, notes = decode(path, options)
-    grid, more = grid_from_header(layout.header, (values.shape[1], values.shape[2], values.shape[3]))
-    return Stored(values, grid, layout.scaling, notes + more, file_dtype=layout.dtype)
+    header_path, voxel_path = _files(path)
+    with ExitStack() as files:
+        stream = files.enter_context(open_bytes(header_path))
+        layout = read_layout(stream, pair=header_path != voxel_path)
+        grid, notes = grid_from_header(layout.header, layout.shape)
+        if header_path != voxel_path:
+            stream = files.enter_context(open_bytes(voxel_path))
+            stream.read(layout.offset)
+        scaled = not layout.scaling.is_identity
+        values = read_voxels(stream, layout.axes, layout.spatial, layout.dtype, options, scaled=scaled)
+        notes = [*layout.notes, *check_end(stream), *notes]
+    return Stored(values, grid, layout.scaling, notes, file_dtype=layout.dtype)
+
+
+def _files(path: Path) -> tuple[Path, Path]:
+    """The file of the header and the file of the voxels, which is the same for .nii."""
+    packing = path.suffix if path.suffix.lower() == ".gz" else ""
+    unpacked = path.with_name(path.name.removesuffix(packing))
+    other = _HALVES.get(unpacked.suffix.lower())
+    if other is None:
+        return path, path
+    base = unpacked.with_suffix(other.upper() if unpacked.suffix.isupper() else other)
+    partners = [base, base.with_name(f"{base.name}{packing or '.gz'}")]
+    partner = next((p for p in (reversed(partners) if packing else partners) if p.is_file()), None)
+    if partner is None:
+        names = " or ".join(p.name for p in partners)
+        raise VolumeError(f"the other half of a .hdr and .img pair must lie beside it, but there is no {names}")
+    return (partner, path) if other == ".hdr" else (path, partner)
 
 
 def write(path: Path, volume: Volume) -> None:
@@ -53,9 +82,7 @@ def write(path: Path, volume: Volume) -> None:
         if not path.name.lower().endswith(".gz"):
             file.writelines(parts)
             return
-        from isal import isal_zlib
-
-        packer = isal_zlib.compressobj(_GZIP_LEVEL, wbits=31)  # its header names no file and no time
+        packer = new_packer(Packing.GZIP)
         file.writelines([*(packer.compress(part) for part in parts), packer.flush()])
 
 

@@ -31,18 +31,24 @@ class Layout(NamedTuple):
     Attributes:
         header: fields as stored.
         axes: lengths of the array's axes, the first one the fastest: I, J, K, C; for colours C, I, J, K.
-        channel_axis: which of the ``axes`` is C.
+        spatial: which of the ``axes`` are I, J, K.
         dtype: of each number.
         offset: bytes before the first one.
     """
 
     header: Header
     axes: tuple[int, ...]
-    channel_axis: int
+    spatial: tuple[int, int, int]
     dtype: np.dtype[Any]
     offset: int
     scaling: Scaling
     notes: list[Note]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(I, J, K)."""
+        i, j, k = self.spatial
+        return self.axes[i], self.axes[j], self.axes[k]
 
 
 def read_layout(stream: ByteStream, *, pair: bool) -> Layout:
@@ -63,12 +69,12 @@ def read_layout(stream: ByteStream, *, pair: bool) -> Layout:
             raise VolumeError(f"colours must have 3 axes, got shape {(*shape, channels)} of {colours} colours")
         message = f"the {colours} colours of each voxel became the channels"
         notes = [Note(NoteKind.CHANNELS, message, {"channels": colours, "axis": "colour"})]
-    axes, channel_axis = ((colours, *shape), 0) if colours else ((*shape, channels), 3)
+    axes, spatial = ((colours, *shape), (1, 2, 3)) if colours else ((*shape, channels), (0, 1, 2))
     offset = _offset(header, 0 if pair else header.sizeof_hdr + _EXTENDER_BYTES)
     extensions = stream.read(_MAX_EXTENSION_BYTES if pair else offset - header.sizeof_hdr)
     _check_extensions(extensions, "little" if header.endianness == "<" else "big")
     scaling = Scaling() if colours else _scaling(header)  # the format scales no colours
-    return Layout(header, axes, channel_axis, dtype, offset, scaling, notes + _bits(header))
+    return Layout(header, axes, spatial, dtype, offset, scaling, notes + _bits(header))
 
 
 def _header(stream: ByteStream, *, pair: bool) -> Nifti1Header:

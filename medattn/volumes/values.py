@@ -69,15 +69,27 @@ def _own(raw: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
 
 
 def _scaled(raw: NDArray[Any], scaling: Scaling) -> NDArray[np.float32]:
-    """Slab by slab along the slowest axis, so that the float64 numbers in between stay few."""
-    slope, inter = np.broadcast_to(scaling.slope, raw.shape), np.broadcast_to(scaling.inter, raw.shape)
+    """Slab by slab along the slowest axis, so that the numbers in between stay few."""
+    work = np.float32 if _is_exact_in_float32(raw.dtype, scaling) else np.float64
+    slope, inter = (np.broadcast_to(np.asarray(value, work), raw.shape) for value in scaling)
     intensities = np.empty_like(raw, dtype=np.float32)
     slowest = max(range(raw.ndim), key=lambda axis: (raw.shape[axis] > 1, abs(raw.strides[axis])))
     with np.errstate(over="ignore", invalid="ignore"):
         for number in range(raw.shape[slowest]):
             slab = (slice(None),) * slowest + (number,)
-            intensities[slab] = raw[slab].astype(np.float64, order="K") * slope[slab] + inter[slab]
+            part: NDArray[Any] = raw[slab].astype(work, order="K")
+            part *= slope[slab]
+            part += inter[slab]
+            intensities[slab] = part
     return intensities
+
+
+def _is_exact_in_float32(dtype: np.dtype[Any], scaling: Scaling) -> bool:
+    """True if whatever integers of ``dtype`` are scaled to, and on the way to it, are integers that float32 holds."""
+    if dtype.kind not in "iu" or any(np.any(value != np.rint(value)) for value in scaling):
+        return False
+    largest = max(abs(int(np.iinfo(dtype).min)), int(np.iinfo(dtype).max))
+    return bool(np.max(np.abs(scaling.slope)) * largest + np.max(np.abs(scaling.inter)) <= _EXACT_IN_FLOAT32)
 
 
 def _nonfinite(intensities: NDArray[np.float32]) -> list[Note]:

@@ -72,6 +72,17 @@ def test_scaling_may_differ_along_axes_and_is_done_in_double_precision() -> None
     assert image_values(stored(large, scaling=Scaling(1.0, -(2.0**24))))[0].max() == 1
 
 
+@pytest.mark.parametrize("dtype", ["u1", "<i2", ">u2", "i4"])
+@pytest.mark.parametrize(
+    "scaling", [Scaling(1.0, -1024.0), Scaling(-3.0, 7.0), Scaling(255.0), Scaling(0.1), Scaling(1.0, 0.5)]
+)
+def test_scaling_is_as_exact_as_in_double_precision(dtype: str, scaling: Scaling) -> None:
+    bounds = np.iinfo(dtype)
+    array = np.linspace(bounds.min, bounds.max, 5 * 7 * 11).astype(dtype).reshape(1, 5, 7, 11)
+    expected = (array.astype(np.float64) * scaling.slope + scaling.inter).astype(np.float32)
+    np.testing.assert_array_equal(image_values(stored(array, scaling=scaling))[0], expected)
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize(
     ("value", "scaling", "bad"),
