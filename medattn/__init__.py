@@ -13,18 +13,35 @@ if TYPE_CHECKING:
     from medattn.coordinates import CoordinateJitter, Frame, token_coordinates
     from medattn.encoder import TokenMap, VolumeEncoder, create_encoder
     from medattn.encodings import PositionalEncoding, PositionSignal, SpacingToken, create_encoding, list_encodings
-    from medattn.geometry import VoxelGrid, resample, resample_labels
+    from medattn.geometry import VoxelGrid, label_changes, resample, resample_labels
     from medattn.models import SegmentationModel, predict_probabilities
-    from medattn.volumes import Volume, load_volume, save_volume
+    from medattn.volumes import (
+        Note,
+        NoteKind,
+        Volume,
+        VolumeBatch,
+        VolumeError,
+        VolumeWarning,
+        check_same_grid,
+        collate_volumes,
+        fetch,
+        load_volume,
+        save_dicom_seg,
+        save_volume,
+        to_original,
+    )
 
 _HOME = {
-    "medattn.geometry": ("VoxelGrid", "resample", "resample_labels"),
+    "medattn.geometry": ("VoxelGrid", "label_changes", "resample", "resample_labels"),
     "medattn.coordinates": ("CoordinateJitter", "Frame", "token_coordinates"),
     "medattn.encodings": ("PositionSignal", "PositionalEncoding", "SpacingToken", "create_encoding", "list_encodings"),
     "medattn.attention": ("LayerMacs", "attend", "attention_weights", "layer_macs"),
     "medattn.encoder": ("TokenMap", "VolumeEncoder", "create_encoder"),
     "medattn.models": ("SegmentationModel", "predict_probabilities"),
-    "medattn.volumes": ("Volume", "load_volume", "save_volume"),
+    "medattn.volumes": (
+        *("Note", "NoteKind", "Volume", "VolumeBatch", "VolumeError", "VolumeWarning"),
+        *("check_same_grid", "collate_volumes", "fetch", "load_volume", "save_dicom_seg", "save_volume", "to_original"),
+    ),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
@@ -32,25 +49,36 @@ __all__ = [
     "CoordinateJitter",
     "Frame",
     "LayerMacs",
+    "Note",
+    "NoteKind",
     "PositionSignal",
     "PositionalEncoding",
     "SegmentationModel",
     "SpacingToken",
     "TokenMap",
     "Volume",
+    "VolumeBatch",
     "VolumeEncoder",
+    "VolumeError",
+    "VolumeWarning",
     "VoxelGrid",
     "attend",
     "attention_weights",
+    "check_same_grid",
+    "collate_volumes",
     "create_encoder",
     "create_encoding",
+    "fetch",
+    "label_changes",
     "layer_macs",
     "list_encodings",
     "load_volume",
     "predict_probabilities",
     "resample",
     "resample_labels",
+    "save_dicom_seg",
     "save_volume",
+    "to_original",
     "token_coordinates",
 ]
 

@@ -31,9 +31,11 @@ def numbers(elements: Dataset, keyword: str, count: int | None = None) -> tuple[
     """The numbers of an element, ``count`` of them; none if it is absent or empty.
 
     Raises:
-        VolumeError: if they are not numbers, not finite, or not ``count``.
+        VolumeError: if they are not numbers, not finite, or not ``count``, or are said to be binary and are text.
     """
     content, vr, order = _raw(elements, keyword)
+    if vr in _BINARY and _dictionary_vr(keyword) not in _BINARY:  # any two characters would make a number
+        raise VolumeError(f"{keyword} must have value representation {_dictionary_vr(keyword)}, got {vr}")
     content = content if vr in _BINARY else content.strip(b" \0")
     if not content:
         return ()
@@ -95,7 +97,9 @@ def items(elements: Dataset, keyword: str) -> list[Dataset]:
     with library_errors(f"reading {keyword}"), quiet():
         found = elements.get(_tag(keyword))
         value = None if found is None else found.value
-        return list(value) if isinstance(value, Sequence) else []
+    if value and not isinstance(value, Sequence):
+        raise VolumeError(f"{keyword} must be a sequence of items, and is none")
+    return list(value) if isinstance(value, Sequence) else []
 
 
 @contextmanager
