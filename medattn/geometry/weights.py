@@ -90,20 +90,22 @@ def gaussian_weights(positions: Tensor, sigma: float, size: int) -> Tensor:
     """(T, size): linear interpolation blurred by a Gaussian of ``sigma`` voxels, in closed form (erf)."""
     if sigma < 1e-6:
         return linear_weights(positions, size)
-    reach = math.ceil(6 * sigma) + 2  # the image continues with its edge value
-    taps = torch.arange(-reach, size + reach, dtype=torch.float64)
-    distance = positions.clamp(0, size - 1)[:, None] - taps
-
-    def ramp(t: Tensor) -> Tensor:  # second integral of the Gaussian
-        z = t / sigma
-        density = torch.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
-        return t * torch.special.ndtr(z) + sigma * density
-
-    raw = (ramp(distance + 1) - 2 * ramp(distance) + ramp(distance - 1)).clamp_min(0)
-    weights = raw[:, reach : reach + size].clone()
-    weights[:, 0] += raw[:, :reach].sum(1)
-    weights[:, -1] += raw[:, reach + size :].sum(1)
+    inside = positions.clamp(0, size - 1)
+    reach = math.ceil(6 * sigma) + 2
+    taps = torch.floor(inside)[:, None] + torch.arange(-reach, reach + 1, dtype=torch.float64)
+    ramps = _blurred_ramp(
+        inside[:, None] - taps + torch.tensor([[[1.0]], [[0.0]], [[-1.0]]], dtype=torch.float64), sigma
+    )
+    raw = (ramps[0] - 2 * ramps[1] + ramps[2]).clamp_min(0)
+    columns = taps.long().clamp(0, size - 1)  # the image continues with its edge value
+    weights = torch.zeros(len(positions), size, dtype=torch.float64).scatter_add_(1, columns, raw)
     return weights / weights.sum(1, keepdim=True)
+
+
+def _blurred_ramp(t: Tensor, sigma: float) -> Tensor:
+    """max(t, 0) blurred by a Gaussian: its second integral."""
+    z = t / sigma
+    return t * torch.special.ndtr(z) + sigma / math.sqrt(2 * math.pi) * torch.exp(-(z**2) / 2)
 
 
 def standard_widths(profile: Profile) -> float:
