@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -112,17 +112,14 @@ def quiet() -> Iterator[None]:
 
 def _raw(elements: Dataset, keyword: str) -> tuple[bytes, str, str]:
     """Content of an element, its value representation, and the byte order of its numbers."""
-    from pydicom.dataelem import DataElement, RawDataElement
-    from pydicom.multival import MultiValue
-
-    element: object = elements.get_item(_tag(keyword), keep_deferred=True)
-    if isinstance(element, DataElement):  # pydicom has converted it, as it does with some when it reads a sequence
-        values = element.value if isinstance(element.value, MultiValue) else [element.value]
-        return "\\".join(str(value) for value in values if value is not None).encode(), "DS", "<"
-    if not isinstance(element, RawDataElement) or not element.value:
+    element: Any = elements.get_item(_tag(keyword), keep_deferred=True)
+    if element is None:
         return b"", "", "<"
+    if not hasattr(element, "is_little_endian"):  # converted, as pydicom does with some when it reads a sequence
+        values = element.value if element.VM > 1 else [element.value]
+        return "\\".join(str(value) for value in values if value is not None).encode(), "DS", "<"
     vr = _dictionary_vr(keyword) if element.VR in (None, "UN") else element.VR
-    return element.value, vr, "<" if element.is_little_endian else ">"
+    return element.value or b"", vr, "<" if element.is_little_endian else ">"
 
 
 @cache

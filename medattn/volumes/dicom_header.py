@@ -123,14 +123,14 @@ def read_header(file: DicomFile) -> Header | None:
     Raises:
         VolumeError: if it is damaged, or named as DICOM and is none.
     """
-    from pydicom import dcmread
-
     with file.errors(), file.open() as stream:
         with library_errors("reading the file"):
             marked = stream.read(MARK_OFFSET + len(MARK))[MARK_OFFSET:] == MARK
             stream.seek(0)
         if not (marked or file.is_named_dicom):
             return None
+        from pydicom import dcmread
+
         with library_errors("reading the header"), quiet():
             elements = dcmread(stream, stop_before_pixels=True, force=True, specific_tags=_tags())
             implicit, little = elements.original_encoding

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from medattn.volumes.dicom_codestream import PLUGINS, Picture, check_picture, compressed_frames
 from medattn.volumes.dicom_elements import integer, quiet
-from medattn.volumes.dicom_format import PixelFormat, frame_bytes, frame_count, pixel_format
+from medattn.volumes.dicom_format import PixelFormat, frame_bytes, frame_count
 from medattn.volumes.dicom_header import BIG_ENDIAN, NATIVE, Header, PixelElement
 from medattn.volumes.errors import VolumeError, library_errors
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pydicom.pixels.decoders.base import Decoder
 
 
-def read_frames(header: Header, numbers: Collection[int]) -> Iterator[tuple[int, NDArray[Any]]]:
+def read_frames(header: Header, form: PixelFormat, numbers: Collection[int]) -> Iterator[tuple[int, NDArray[Any]]]:
     """Number and pixels (see ``PixelFormat.shape``) of those frames of a file, in its order, from 0.
 
     Values are as stored, without what BitsStored says is no part of them.
@@ -26,7 +26,6 @@ def read_frames(header: Header, numbers: Collection[int]) -> Iterator[tuple[int,
     Raises:
         VolumeError: naming the file, if it is truncated or damaged, or cannot be decoded.
     """
-    form = pixel_format(header)
     assert header.pixels is not None
     with header.file.errors(), header.file.open() as stream:
         with library_errors("reading PixelData"):

@@ -127,8 +127,8 @@ def _pixels(header: Header, shape: tuple[int, int], count: int) -> Iterator[NDAr
     """Pixels (rows, columns) of each frame as stored; what the header says of them is checked at once."""
     if integer(header.elements, "BitsAllocated") == 1:
         return _unpacked(_packed(header, shape, count), shape, count)
-    pixel_format(header)
-    return (pixels for _, pixels in read_frames(header, range(count)))
+    form = pixel_format(header)
+    return (pixels for _, pixels in read_frames(header, form, range(count)))
 
 
 def _packed(header: Header, shape: tuple[int, int], count: int) -> NDArray[np.uint8]:

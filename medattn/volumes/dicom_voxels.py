@@ -53,7 +53,7 @@ def read_layers(
         max(dtype.itemsize, 4 * interpolated),
         options.max_bytes,
     )
-    planes = _read([frames[number] for number in numbers], form.shape, dtype)
+    planes = _read([frames[number] for number in numbers], form, dtype)
     place = {number: index for index, number in enumerate(numbers)}
     scaling = _scaling([frames[number] for number in numbers])
     if interpolated:
@@ -64,15 +64,15 @@ def read_layers(
     return _channels_first(planes), scaling
 
 
-def _read(frames: Sequence[Frame], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _read(frames: Sequence[Frame], form: PixelFormat, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Planes (frames, rows, columns) or (frames, rows, columns, 3); memory is taken when the first is read."""
     files: dict[int, tuple[Header, dict[int, int]]] = {}
     for place, frame in enumerate(frames):
         files.setdefault(id(frame.header), (frame.header, {}))[1][frame.number] = place
     planes = None
     for header, places in files.values():
-        for number, pixels in read_frames(header, places):
-            planes = np.empty((len(frames), *shape), dtype) if planes is None else planes
+        for number, pixels in read_frames(header, form, places):
+            planes = np.empty((len(frames), *form.shape), dtype) if planes is None else planes
             planes[places[number]] = frames[places[number]].meaning.looked_up(pixels)
     assert planes is not None
     return planes

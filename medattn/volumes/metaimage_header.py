@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,6 +50,8 @@ _KNOWN = frozenset((
     *("ElementToIntensityFunctionSlope", "ElementToIntensityFunctionOffset"),
 ))  # fmt: skip
 
+_CLOSE = 0.85  # a letter more, less or wrong, or the case of the first; MetaIO's other fields are less like these
+
 
 class Layout(NamedTuple):
     """Where voxels lie: packed, from ``offset`` of ``path`` on.
@@ -72,7 +75,8 @@ def read_header(path: Path) -> Header:
     the text of DICOM elements for example, which may have several lines.
 
     Raises:
-        VolumeError: if it is none, does not end, is of another object than an image, or has a field twice.
+        VolumeError: if it is none, does not end, is of another object than an image, or has a field twice, or almost:
+            one letter is wrong, or its case.
     """
     content = read_start(path)
     fields = dict[str, str]()
@@ -88,6 +92,9 @@ def _add_field(fields: dict[str, str], line: str) -> None:
     before, *value = _SEPARATOR.split(line, maxsplit=1)
     name, *more = before.split(maxsplit=1) or [""]
     if name not in _KNOWN:
+        meant = get_close_matches(name, _KNOWN, 1, _CLOSE)
+        if meant:
+            raise VolumeError(f"the field {meant[0]} must be written so, got {shown(name)}")
         return
     if more or not value:
         raise VolumeError(f"a line of the header must be '{name} = value', got {shown(line)}")

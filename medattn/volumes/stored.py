@@ -11,11 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from medattn.geometry import VoxelGrid
+from medattn.geometry.affine import AXIS_NAMES
 from medattn.volumes.errors import VolumeError
 from medattn.volumes.notes import Note
 
 MAX_BYTES = 8 << 30
 """How much memory the voxels of one file may take, as stored, unless the caller allows more."""
+
+SPACING_MM = (1e-7, 1e6)
+"""A voxel that is thinner (than an atom) or thicker (than a kilometre) is damage, or a wrong unit."""
+
+MAX_ORIGIN_MM = 1e7
+"""An origin that is further off is damage."""
 
 Metadata = Mapping[str, str | tuple[str, ...]]
 
@@ -78,9 +85,17 @@ def stored_grid(shape: Sequence[int], affine: Any) -> VoxelGrid:
     """The grid of a file's shape (I, J, K) and RAS+ affine (4, 4).
 
     Raises:
-        VolumeError: if they are no grid: an axis without voxels, an affine that is not finite, or singular.
+        VolumeError: if they are no grid: an axis without voxels, an affine that is not finite, or singular; or none of
+            this world, with voxels or an origin beyond ``SPACING_MM`` and ``MAX_ORIGIN_MM``.
     """
     try:
-        return VoxelGrid((shape[0], shape[1], shape[2]), affine)
+        grid = VoxelGrid((shape[0], shape[1], shape[2]), affine)
     except ValueError as error:
         raise VolumeError(str(error)) from error
+    least, most = SPACING_MM
+    for name, spacing in zip(AXIS_NAMES, grid.spacing_mm.tolist(), strict=True):
+        if not least <= spacing <= most:
+            raise VolumeError(f"the spacing of axis {name} must be {least:g} to {most:g} mm, got {spacing:g}")
+    if not float(grid.origin_mm.abs().max()) <= MAX_ORIGIN_MM:
+        raise VolumeError(f"the origin must be within {MAX_ORIGIN_MM:g} mm, got {grid.origin_mm.tolist()}")
+    return grid

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from medattn.cli import inspection, main
-from medattn.volumes import load_volume, save_volume
+from medattn.volumes import load_volume, save_dicom_seg
 from tests.volumes.dicom_writing import write_series
 
 SPACING = (0.703, 0.703, 2.5)
@@ -238,7 +238,8 @@ def test_a_dicom_segmentation_is_read_as_labels_without_being_asked(
     write_series(tmp_path / "scan", [0, 3, 6])
     scan = load_volume(tmp_path / "scan")
     (tmp_path / "labels").mkdir()
-    save_volume(tmp_path / "labels" / "x.dcm", replace(scan, data=(scan.data > 10).long() * 2))
+    labels = replace(scan, data=(scan.data > 10).long() * 2)
+    save_dicom_seg(tmp_path / "labels" / "x.dcm", labels, segmentation_type="labelmap")
     run = Run(capsys, tmp_path)
     assert run.code == 0
     assert run.line("labels/").endswith(" 0 2 2 labels")
@@ -280,7 +281,8 @@ def test_lines_fit_the_terminal_and_names_are_whole(
     name = "sub-01_ses-01_acquisition-mprage_reconstruction-norm_T1w.nii.gz"
     write(tmp_path / name, np.linspace(-1e6, 1e6, 24, dtype=np.float32).reshape(2, 3, 4))
     write(tmp_path / "time.nii", np.zeros((2, 3, 4, 15), np.float32), code=0)
-    lines = plain(Run(capsys, tmp_path).out)
+    monkeypatch.chdir(tmp_path.parent)
+    lines = plain(Run(capsys, Path(tmp_path.name)).out)
     assert max(len(line) for line in lines) <= columns
     assert lines[1:7] == [
         "volume  notes",

@@ -18,7 +18,7 @@ from medattn.volumes import VolumeError, load_volume
 pytest.importorskip("pydicom")
 from pydicom.tag import Tag
 
-from tests.volumes.dicom_writing import write_enhanced, write_series
+from tests.volumes.dicom_writing import item, write_enhanced, write_series
 
 NAME = "Xyzzy^Plugh"
 
@@ -111,6 +111,22 @@ def test_what_only_python_takes_for_a_number_is_refused(tmp_path: Path, number: 
     path = write_series(tmp_path, [0], SliceThickness=3, RescaleSlope="2.25", RescaleIntercept="0")[0]
     path.write_bytes(path.read_bytes().replace(b"2.25", number))
     with pytest.raises(VolumeError, match="RescaleSlope must be 1 finite number"):
+        load_volume(path)
+
+
+@pytest.mark.parametrize("vr", ["US", "AT", "FL", "OW"])
+def test_a_number_written_as_text_is_never_read_as_binary(tmp_path: Path, vr: str) -> None:
+    path = write_series(tmp_path, [0], SliceThickness=3, RescaleSlope="2.25", RescaleIntercept="0")[0]
+    path.write_bytes(path.read_bytes().replace(b"\x28\0\x53\x10DS", b"\x28\0\x53\x10" + vr.encode()))
+    with pytest.raises(VolumeError, match=re.escape(str(tmp_path))):
+        load_volume(path)
+
+
+def test_a_scale_in_a_sequence_that_is_none_is_not_passed_over(tmp_path: Path) -> None:
+    shared = {"PixelValueTransformationSequence": item(RescaleSlope="2", RescaleIntercept="-1024")}
+    path = write_enhanced(tmp_path / "x.dcm", [0, 3], shared=shared)
+    path.write_bytes(path.read_bytes().replace(b"\x28\0\x45\x91SQ", b"\x28\0\x45\x91OW"))
+    with pytest.raises(VolumeError, match="PixelValueTransformationSequence must be a sequence"):
         load_volume(path)
 
 

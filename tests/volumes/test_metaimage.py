@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -324,12 +325,27 @@ def test_lines_about_other_things_are_passed_over(path: Path) -> None:
         "Comment": "a = b",
         "Modality": "MET_MOD_MR",
         "ElementMin": "0",
-        "elementspacing": "9",
+        "HeaderSizePerSlice": "0",
+        "ElementNBits": "8",
+        "UltrasoundImageOrientation": "MF",
     }
     dicom = {"0008|0060": "MR", "0010|0010": "Doe^Jane", "0008|0005": "two\nlines", "#x:y": "z", "two words": "1"}
     volume = load_volume(write_metaimage(path, fields | dicom), strict=True)
     assert volume.grid.affine.tolist() == LPS_TO_RAS
     assert "Doe" not in f"{volume.notes}{volume.metadata}"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("elementspacing", "ElementSpacing"),
+        ("BinaryDa?taByteOrderMSB", "BinaryDataByteOrderMSB"),
+        ("TranformMatrix", "TransformMatrix"),
+        ("offset", "Offset"),
+    ],
+)
+def test_a_field_whose_name_is_almost_right_is_not_passed_over(path: Path, name: str, meant: str) -> None:
+    refused(path, {name: "1"}, f"the field {meant} must be written so, got '{re.escape(name)}'")
 
 
 def test_what_an_image_came_with_is_passed_over_when_itk_has_written_it(path: Path) -> None:
