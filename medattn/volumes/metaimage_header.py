@@ -50,7 +50,8 @@ _KNOWN = frozenset((
     *("ElementToIntensityFunctionSlope", "ElementToIntensityFunctionOffset"),
 ))  # fmt: skip
 
-_CLOSE = 0.85  # a letter more, less or wrong, or the case of the first; MetaIO's other fields are less like these
+_SPELLED = {name.lower(): name for name in _KNOWN}
+_CLOSE = 0.85  # a letter more, less or wrong; MetaIO's other fields are less like these
 
 
 class Layout(NamedTuple):
@@ -92,9 +93,9 @@ def _add_field(fields: dict[str, str], line: str) -> None:
     before, *value = _SEPARATOR.split(line, maxsplit=1)
     name, *more = before.split(maxsplit=1) or [""]
     if name not in _KNOWN:
-        meant = get_close_matches(name, _KNOWN, 1, _CLOSE)
+        meant = get_close_matches(name.lower(), _SPELLED, 1, _CLOSE)
         if meant:
-            raise VolumeError(f"the field {meant[0]} must be written so, got {shown(name)}")
+            raise VolumeError(f"the field {_SPELLED[meant[0]]} must be written so, got {shown(name)}")
         return
     if more or not value:
         raise VolumeError(f"a line of the header must be '{name} = value', got {shown(line)}")
