@@ -109,7 +109,7 @@ def use_manifest(monkeypatch: pytest.MonkeyPatch, folder: Path, entries: Sequenc
     """Let the manifest have ``entries`` alone, and the cache be empty, both in ``folder``."""
     path = folder / "manifest.json"
     path.write_text(json.dumps(entries), encoding="utf-8")
-    monkeypatch.setattr(sys.modules["medattn.volumes.manifest"], "MANIFEST", path)
+    monkeypatch.setattr(sys.modules["medattn.volumes.datasets.manifest"], "MANIFEST", path)
     monkeypatch.setenv("MEDATTN_CACHE", str(folder / "cache"))
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
     from rich.table import Table
 
-    from medattn.volumes.manifest import Dataset, Package
+    from medattn.volumes.datasets.manifest import Dataset, Package
 
 PIPED_WIDTH = 100
 """Columns of the list where there is no terminal."""
@@ -58,7 +58,7 @@ def _choose(patterns: list[str]) -> list[Dataset]:
     Raises:
         ValueError: if one matches none.
     """
-    from medattn.volumes.manifest import find_dataset, manifest
+    from medattn.volumes.datasets.manifest import find_dataset, manifest
 
     known = manifest()
     chosen = {name for pattern in patterns for name in fnmatch.filter(known, pattern) or [find_dataset(pattern).name]}
@@ -68,7 +68,7 @@ def _choose(patterns: list[str]) -> list[Dataset]:
 def _list(as_json: bool) -> int:
     from rich.console import Console
 
-    from medattn.volumes.manifest import cache_dir, manifest
+    from medattn.volumes.datasets.manifest import cache_dir, manifest
 
     datasets = manifest().values()
     if as_json:
@@ -123,7 +123,7 @@ def _fetch(datasets: list[Dataset]) -> int:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
-    from medattn.volumes.fetch import FetchError, fetch
+    from medattn.volumes.datasets.fetch import FetchError, fetch
 
     console, paths, failed = Console(stderr=True, highlight=False), [], False
     columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn()

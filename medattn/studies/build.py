@@ -19,7 +19,7 @@ from medattn.tasks.acquisitions import Acquisition, ToldScan, acquire, acquire_c
 from medattn.tasks.sampling import Appearance, CropSampler
 from medattn.tasks.subject import Scan, SceneSubject, Subject, VolumeSubject
 from medattn.volumes import fetch, load_volume
-from medattn.volumes.fetch import cache_dir
+from medattn.volumes.datasets.manifest import cache_dir
 
 Config = dict[str, Any]
 FETCH = "fetch:"

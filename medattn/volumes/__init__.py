@@ -1,9 +1,9 @@
 """Volumes: an image or label map with the grid it lies on, read from and written to files, and data to start with."""
 
 from medattn.volumes.batch import VolumeBatch, collate_volumes
-from medattn.volumes.dicom_seg_write import save_dicom_seg
+from medattn.volumes.datasets.fetch import FetchError, fetch
+from medattn.volumes.dicom.seg_write import save_dicom_seg
 from medattn.volumes.errors import VolumeError
-from medattn.volumes.fetch import FetchError, fetch
 from medattn.volumes.loading import load_volume
 from medattn.volumes.notes import Note, NoteKind, VolumeWarning
 from medattn.volumes.original import to_original

@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from medattn.volumes.dicom_files import open_files
-from medattn.volumes.dicom_header import read_header
+from medattn.volumes.dicom.files import open_files
+from medattn.volumes.dicom.header import read_header
 from medattn.volumes.errors import VolumeError
 from medattn.volumes.loading import READERS, file_suffix
 from medattn.volumes.stored import MAX_BYTES

@@ -20,7 +20,7 @@ WRITERS = {
     ".nii.gz": "nifti",
     ".nrrd": "nrrd",
     ".mha": "metaimage",
-    ".dcm": "dicom_seg_write",
+    ".dcm": "dicom.seg_write",
 }
 """Which module of this package writes files of a suffix."""
 

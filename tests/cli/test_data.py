@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from medattn.cli import INTERRUPTED, main
-from medattn.volumes.manifest import cache_dir, manifest
+from medattn.volumes.datasets.manifest import cache_dir, manifest
 from tests.packages import FETCH_MODULE, FakeDownload, fake_download, tiny_package, use_manifest
 
 ROOT = Path(__file__).parents[2]

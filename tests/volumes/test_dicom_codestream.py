@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from medattn.volumes import VolumeError, load_volume
-from medattn.volumes.dicom_codestream import PLUGINS, RLE, Picture, check_picture, compressed_frames
+from medattn.volumes.dicom.codestream import PLUGINS, RLE, Picture, check_picture, compressed_frames
 
 pydicom = pytest.importorskip("pydicom")
 from pydicom.encaps import encapsulate, generate_frames  # noqa: E402

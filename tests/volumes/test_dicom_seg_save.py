@@ -25,7 +25,7 @@ from medattn.volumes import (
     save_dicom_seg,
     save_volume,
 )
-from medattn.volumes.manifest import find_dataset
+from medattn.volumes.datasets.manifest import find_dataset
 
 pydicom = pytest.importorskip("pydicom")
 from tests.volumes.dicom_writing import write_grid  # noqa: E402

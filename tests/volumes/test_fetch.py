@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from medattn.volumes import FetchError, fetch
-from medattn.volumes.manifest import cache_dir
+from medattn.volumes.datasets.manifest import cache_dir
 from tests.packages import (
     DATASETS,
     FETCH_MODULE,
@@ -152,13 +152,13 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, {root!r})
 import medattn.volumes, pathlib
-from medattn.volumes.fetch import fetch
-sys.modules["medattn.volumes.manifest"].MANIFEST = pathlib.Path({manifest!r})
+from medattn.volumes.datasets.fetch import fetch
+sys.modules["medattn.volumes.datasets.manifest"].MANIFEST = pathlib.Path({manifest!r})
 def download(package, folder, on_bytes):
     path = folder / package.archive.path
     path.write_bytes(pathlib.Path({archive!r}).read_bytes())
     return path
-sys.modules["medattn.volumes.fetch"].download = download
+sys.modules["medattn.volumes.datasets.fetch"].download = download
 def die_in_the_second_file(step, done, total):
     if step == "pair.hdr":
         os.kill(os.getpid(), signal.SIGKILL)

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from medattn.volumes import check_same_grid, fetch, load_volume
-from medattn.volumes.manifest import MANIFEST, Package, cache_dir, cached_path, manifest
+from medattn.volumes.datasets.manifest import MANIFEST, Package, cache_dir, cached_path, manifest
 
 ROOT = Path(__file__).parents[2]
 DATASETS = manifest()

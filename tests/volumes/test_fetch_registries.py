@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from medattn.volumes import FetchError, fetch
-from medattn.volumes.manifest import cache_dir, manifest
-from medattn.volumes.pip_download import pip_arguments
+from medattn.volumes.datasets.manifest import cache_dir, manifest
+from medattn.volumes.datasets.pip_download import pip_arguments
 from tests.packages import FIRST, Entry, tiny_package, use_manifest
 
 METADATA = b"Metadata-Version: 2.1\nName: tiny-pack\nVersion: 1.0\nRequires-Dist: something-else\n"

@@ -16,7 +16,7 @@ import torch
 
 from medattn.geometry import VoxelGrid
 from medattn.volumes import NoteKind, Volume, VolumeError, VolumeWarning, check_same_grid, load_volume
-from medattn.volumes.manifest import find_dataset
+from medattn.volumes.datasets.manifest import find_dataset
 
 FACTS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("real_data.json").read_text(encoding="utf-8"))
 

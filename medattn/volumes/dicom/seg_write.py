@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from medattn.files import replacing
-from medattn.volumes.dicom_seg_encode import frame_labels, mark_empty, unmark
-from medattn.volumes.dicom_seg_header import (
+from medattn.volumes.dicom.seg_encode import frame_labels, mark_empty, unmark
+from medattn.volumes.dicom.seg_header import (
     correct_references,
     fresh_uid,
     plane_position,
     segment_description,
     source_images,
 )
-from medattn.volumes.dicom_seg_segments import Segment, segments_read
+from medattn.volumes.dicom.seg_segments import Segment, segments_read
 from medattn.volumes.errors import VolumeError, library_errors
 from medattn.volumes.volume import Volume
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from medattn.volumes.dicom_elements import integer, items, quiet
+from medattn.volumes.dicom.elements import integer, items, quiet
 from medattn.volumes.errors import VolumeError, library_errors
 from medattn.volumes.stored import Metadata
 

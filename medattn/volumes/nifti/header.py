@@ -1,4 +1,4 @@
-"""From the first bytes of a NIfTI file to how its voxels are stored; geometry is in ``nifti_geometry``."""
+"""From the first bytes of a NIfTI file to how its voxels are stored; geometry is in ``geometry``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from medattn.volumes.errors import VolumeError
 from medattn.volumes.gzipped import ByteStream
-from medattn.volumes.nifti_geometry import Header
+from medattn.volumes.nifti.geometry import Header
 from medattn.volumes.notes import Note, NoteKind
 from medattn.volumes.stored import Scaling
 

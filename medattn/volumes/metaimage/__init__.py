@@ -9,8 +9,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from medattn.volumes.lps import lps_affine
-from medattn.volumes.metaimage_geometry import read_geometry, read_scaling
-from medattn.volumes.metaimage_header import Layout, read_header, read_layout
+from medattn.volumes.metaimage.geometry import read_geometry, read_scaling
+from medattn.volumes.metaimage.header import Layout, read_header, read_layout
 from medattn.volumes.notes import Note, NoteKind
 from medattn.volumes.saving import storable
 from medattn.volumes.stored import ReadOptions, Stored

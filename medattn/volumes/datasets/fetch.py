@@ -16,9 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from medattn.volumes.archives import DamagedError, read_members
-from medattn.volumes.manifest import DataFile, Dataset, Package, cache_dir, cached_path, find_dataset, manifest
-from medattn.volumes.registries import DownloadError, download, download_command
+from medattn.volumes.datasets.archives import DamagedError, read_members
+from medattn.volumes.datasets.manifest import DataFile, Dataset, Package, cache_dir, cached_path, find_dataset, manifest
+from medattn.volumes.datasets.registries import DownloadError, download, download_command
 
 CHUNK_BYTES = 1 << 20
 """How much of a file is read at a time."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from medattn.volumes.lps import lps_affine
-from medattn.volumes.nrrd_geometry import read_geometry
-from medattn.volumes.nrrd_header import read_header, read_layout
+from medattn.volumes.nrrd.geometry import read_geometry
+from medattn.volumes.nrrd.header import read_header, read_layout
 from medattn.volumes.saving import storable
 from medattn.volumes.stored import ReadOptions, Stored
 from medattn.volumes.volume import Volume

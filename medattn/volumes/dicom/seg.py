@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from medattn.volumes.dicom_elements import integer, quiet, text
-from medattn.volumes.dicom_format import pixel_format
-from medattn.volumes.dicom_header import BIG_ENDIAN, KEYWORDS, NATIVE, Header
-from medattn.volumes.dicom_pixels import read_frames
-from medattn.volumes.dicom_seg_frames import place_frames
-from medattn.volumes.dicom_seg_segments import Segments, read_segments, segment_metadata
-from medattn.volumes.dicom_series import series_metadata
+from medattn.volumes.dicom.elements import integer, quiet, text
+from medattn.volumes.dicom.format import pixel_format
+from medattn.volumes.dicom.header import BIG_ENDIAN, KEYWORDS, NATIVE, Header
+from medattn.volumes.dicom.pixels import read_frames
+from medattn.volumes.dicom.seg_frames import place_frames
+from medattn.volumes.dicom.seg_segments import Segments, read_segments, segment_metadata
+from medattn.volumes.dicom.series import series_metadata
 from medattn.volumes.errors import VolumeError, library_errors
 from medattn.volumes.stored import Metadata, ReadOptions, Stored, check_size
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from medattn.volumes.manifest import Package
-from medattn.volumes.pip_download import guarded_pip, pip_arguments
+from medattn.volumes.datasets.manifest import Package
+from medattn.volumes.datasets.pip_download import guarded_pip, pip_arguments
 
 TAIL_LINES = 8
 """How many of the client's last lines an error repeats."""

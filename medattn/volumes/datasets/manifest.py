@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-MANIFEST = files("medattn.volumes").joinpath("manifest.json")
+MANIFEST = files("medattn.volumes.datasets").joinpath("manifest.json")
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 
 from medattn.geometry import VoxelGrid
-from medattn.volumes.dicom_elements import integer, items, text
-from medattn.volumes.dicom_frames import frames_of
-from medattn.volumes.dicom_header import Header
-from medattn.volumes.dicom_places import TOLERANCE
-from medattn.volumes.dicom_slices import (
+from medattn.volumes.dicom.elements import integer, items, text
+from medattn.volumes.dicom.frames import frames_of
+from medattn.volumes.dicom.header import Header
+from medattn.volumes.dicom.places import TOLERANCE
+from medattn.volumes.dicom.slices import (
     Floats,
     Plane,
     check_parallel,

@@ -19,7 +19,7 @@ from medattn.geometry import VoxelGrid
 from medattn.geometry.affine import AXIS_NAMES
 from medattn.volumes.errors import VolumeError
 from medattn.volumes.notes import Note, NoteKind
-from medattn.volumes.nrrd_space import Frame, mm_per_unit, read_frame
+from medattn.volumes.nrrd.space import Frame, mm_per_unit, read_frame
 from medattn.volumes.stored import stored_grid
 from medattn.volumes.text_header import Header, reals, shown, words
 

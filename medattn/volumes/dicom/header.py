@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from medattn.volumes.dicom_elements import quiet, text
-from medattn.volumes.dicom_files import MARK, MARK_OFFSET, DicomFile
+from medattn.volumes.dicom.elements import quiet, text
+from medattn.volumes.dicom.files import MARK, MARK_OFFSET, DicomFile
 from medattn.volumes.errors import VolumeError, library_errors
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from medattn.volumes.dicom_format import PixelFormat, pixel_format
-from medattn.volumes.dicom_frames import Frame
-from medattn.volumes.dicom_header import Header
-from medattn.volumes.dicom_pixels import read_frames
-from medattn.volumes.dicom_slices import Layer
+from medattn.volumes.dicom.format import PixelFormat, pixel_format
+from medattn.volumes.dicom.frames import Frame
+from medattn.volumes.dicom.header import Header
+from medattn.volumes.dicom.pixels import read_frames
+from medattn.volumes.dicom.slices import Layer
 from medattn.volumes.errors import VolumeError
 from medattn.volumes.stored import ReadOptions, Scaling, check_size
 

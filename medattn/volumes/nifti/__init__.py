@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from medattn.geometry import VoxelGrid
 from medattn.volumes.errors import VolumeError
 from medattn.volumes.gzipped import open_bytes
-from medattn.volumes.nifti_geometry import FORM_TOLERANCE_MM, grid_from_header, qform_affine, sform_affine
-from medattn.volumes.nifti_header import read_layout
+from medattn.volumes.nifti.geometry import FORM_TOLERANCE_MM, grid_from_header, qform_affine, sform_affine
+from medattn.volumes.nifti.header import read_layout
 from medattn.volumes.saving import storable
 from medattn.volumes.stored import ReadOptions, Stored
 from medattn.volumes.volume import Volume

@@ -15,7 +15,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from medattn.volumes.manifest import Package
+from medattn.volumes.datasets.manifest import Package
 
 _STAND_IN = """
 import sys

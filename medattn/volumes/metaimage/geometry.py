@@ -17,7 +17,7 @@ from medattn.geometry import VoxelGrid
 from medattn.geometry.affine import AXIS_NAMES, parse_axis_codes
 from medattn.volumes.errors import VolumeError
 from medattn.volumes.lps import exchanged
-from medattn.volumes.metaimage_header import dimensions, one_of
+from medattn.volumes.metaimage.header import dimensions, one_of
 from medattn.volumes.notes import Note, NoteKind
 from medattn.volumes.stored import Scaling, stored_grid
 from medattn.volumes.text_header import Header, reals, shown

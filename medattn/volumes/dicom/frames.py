@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from medattn.volumes.dicom_elements import integer, items, number, numbers, text
-from medattn.volumes.dicom_header import Header
-from medattn.volumes.dicom_slices import MAX_MM, Plane
+from medattn.volumes.dicom.elements import integer, items, number, numbers, text
+from medattn.volumes.dicom.header import Header
+from medattn.volumes.dicom.slices import MAX_MM, Plane
 from medattn.volumes.errors import VolumeError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from medattn.geometry import VoxelGrid
-from medattn.volumes.dicom_seg_segments import Segment
+from medattn.volumes.dicom.seg_segments import Segment
 from medattn.volumes.errors import VolumeError
 from medattn.volumes.stored import Metadata
 from medattn.volumes.volume import Volume

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from medattn.volumes.dicom_elements import integer, quiet, text
-from medattn.volumes.dicom_files import FoundFiles
-from medattn.volumes.dicom_header import Header, read_header
+from medattn.volumes.dicom.elements import integer, quiet, text
+from medattn.volumes.dicom.files import FoundFiles
+from medattn.volumes.dicom.header import Header, read_header
 from medattn.volumes.errors import VolumeError, first_few, library_errors
 from medattn.volumes.notes import Note, NoteKind
 

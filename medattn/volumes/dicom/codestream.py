@@ -10,7 +10,7 @@ import struct
 from itertools import pairwise
 from typing import BinaryIO, NamedTuple
 
-from medattn.volumes.dicom_jpeg import check_lossless, segments
+from medattn.volumes.dicom.jpeg import check_lossless, segments
 from medattn.volumes.errors import VolumeError, library_errors
 
 RLE = "1.2.840.10008.1.2.5"

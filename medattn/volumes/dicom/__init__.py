@@ -7,12 +7,12 @@ from pathlib import Path
 
 import torch
 
-from medattn.volumes.dicom_files import open_files
-from medattn.volumes.dicom_frames import Frame, frames_of
-from medattn.volumes.dicom_header import Header
-from medattn.volumes.dicom_series import choose_series, series_metadata
-from medattn.volumes.dicom_slices import Layer, stack_planes
-from medattn.volumes.dicom_voxels import one_format, read_layers
+from medattn.volumes.dicom.files import open_files
+from medattn.volumes.dicom.frames import Frame, frames_of
+from medattn.volumes.dicom.header import Header
+from medattn.volumes.dicom.series import choose_series, series_metadata
+from medattn.volumes.dicom.slices import Layer, stack_planes
+from medattn.volumes.dicom.voxels import one_format, read_layers
 from medattn.volumes.errors import VolumeError
 from medattn.volumes.notes import Note, NoteKind
 from medattn.volumes.stored import Metadata, ReadOptions, Stored, stored_grid
@@ -41,7 +41,7 @@ def read(path: Path | Sequence[Path], options: ReadOptions) -> Stored:
 
 
 def _read_segmentation(headers: Sequence[Header], options: ReadOptions) -> Stored:
-    from medattn.volumes.dicom_seg import read_segmentation
+    from medattn.volumes.dicom.seg import read_segmentation
 
     if len(headers) > 1:
         names = " and ".join(header.file.name for header in headers[:2])

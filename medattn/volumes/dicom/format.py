@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from medattn.volumes.dicom_codestream import PLUGINS
-from medattn.volumes.dicom_elements import integer, text
-from medattn.volumes.dicom_header import NATIVE, Header, PixelElement, uid_name
+from medattn.volumes.dicom.codestream import PLUGINS
+from medattn.volumes.dicom.elements import integer, text
+from medattn.volumes.dicom.header import NATIVE, Header, PixelElement, uid_name
 from medattn.volumes.errors import VolumeError
 
 _SAMPLES = {

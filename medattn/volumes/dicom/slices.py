@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from medattn.volumes.dicom_places import Places, find_places
+from medattn.volumes.dicom.places import Places, find_places
 from medattn.volumes.errors import VolumeError
 from medattn.volumes.notes import Note, NoteKind
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from medattn.volumes.dicom_codestream import PLUGINS, Picture, check_picture, compressed_frames
-from medattn.volumes.dicom_elements import integer, quiet
-from medattn.volumes.dicom_format import PixelFormat, frame_bytes, frame_count
-from medattn.volumes.dicom_header import BIG_ENDIAN, NATIVE, Header, PixelElement
+from medattn.volumes.dicom.codestream import PLUGINS, Picture, check_picture, compressed_frames
+from medattn.volumes.dicom.elements import integer, quiet
+from medattn.volumes.dicom.format import PixelFormat, frame_bytes, frame_count
+from medattn.volumes.dicom.header import BIG_ENDIAN, NATIVE, Header, PixelElement
 from medattn.volumes.errors import VolumeError, library_errors
 
 if TYPE_CHECKING:
