@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import medattn
-from medattn import Volume, VoxelGrid, load_volume, save_volume
+from medattn import NoteKind, Volume, VoxelGrid, load_volume, save_volume
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -65,3 +65,11 @@ def test_links_to_files_lead_somewhere(page):
     links = re.findall(r"\]\((?!http)([^)#]+)\)", (ROOT / page).read_text())
     missing = [link for link in links if not ((ROOT / page).parent / link).exists()]
     assert not missing
+
+
+def test_the_table_of_notes_is_that_of_the_code():
+    rows = re.findall(
+        r"^\| `(\w+)` \| (yes)? ?\| (yes)? ?\| (.*) \|$", (ROOT / "docs" / "formats.md").read_text(), re.MULTILINE
+    )
+    flags = {kind: (bool(warns), bool(assumes)) for kind, warns, assumes, _ in rows}
+    assert flags == {kind.value: (kind.is_warning, kind.is_assumption) for kind in NoteKind}
