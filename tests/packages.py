@@ -18,7 +18,7 @@ import medattn.volumes
 
 Files = dict[str, bytes]
 Entry = dict[str, Any]
-FETCH_MODULE = sys.modules[f"{medattn.volumes.__name__}.fetch"]  # the package's attribute of that name is a function
+FETCH_MODULE = medattn.volumes.datasets.fetch
 
 FIRST, SECOND, THIRD = b"first file " * 1000, b"second file", b"third"
 DATASETS: dict[str, Files] = {

@@ -176,7 +176,9 @@ def test_a_damaged_dicom_file_is_told_and_the_others_are_found(tmp_path: Path) -
     files = series_at(tmp_path, "1.1", 2)
     (tmp_path / "bad.dcm").write_bytes(b"none")
     (bad, good) = find_volumes(tmp_path).sources
-    assert bad == Source(tmp_path / "bad.dcm", problem="bad.dcm is named as a DICOM file, but is none")
+    assert bad == Source(
+        tmp_path / "bad.dcm", problem="bad.dcm: there is no SOPClassUID: it is truncated or damaged, or no DICOM file"
+    )
     assert good == Source(tmp_path, "1.1", files)
 
 
