@@ -21,6 +21,7 @@ LABEL_TOLERANCE = 0.1
 _EXACT_IN_FLOAT32, _EXACT_IN_FLOAT64 = 2**24, 2**53
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what overflows becomes inf, and is counted
 def image_values(stored: Stored) -> tuple[NDArray[np.float32], list[Note]]:
     """float32 intensities (C, I, J, K), scaled once in float64; NaN and infinity are kept and counted in a note."""
     raw = stored.values
@@ -31,6 +32,7 @@ def image_values(stored: Stored) -> tuple[NDArray[np.float32], list[Note]]:
     return intensities, _inexact(raw) if _file_dtype(stored).kind in "iu" else _nonfinite(intensities)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what overflows is refused
 def label_values(stored: Stored) -> tuple[NDArray[np.int64], list[Note]]:
     """int64 labels (1, I, J, K). Integers never pass through a float, which would change large ones.
 
@@ -64,8 +66,7 @@ def _own(raw: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
     """``raw`` as ``dtype``; a copy unless torch can take it over: writable, of native byte order, no axis reversed."""
     if raw.dtype == dtype and raw.flags.writeable and min(raw.strides) > 0:
         return raw
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes inf, and is counted
-        return raw.astype(dtype, order="K")
+    return raw.astype(dtype, order="K")
 
 
 def _scaled(raw: NDArray[Any], scaling: Scaling) -> NDArray[np.float32]:
@@ -74,13 +75,12 @@ def _scaled(raw: NDArray[Any], scaling: Scaling) -> NDArray[np.float32]:
     slope, inter = (np.broadcast_to(np.asarray(value, work), raw.shape) for value in scaling)
     intensities = np.empty_like(raw, dtype=np.float32)
     slowest = max(range(raw.ndim), key=lambda axis: (raw.shape[axis] > 1, abs(raw.strides[axis])))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for number in range(raw.shape[slowest]):
-            slab = (slice(None),) * slowest + (number,)
-            part: NDArray[Any] = raw[slab].astype(work, order="K")
-            part *= slope[slab]
-            part += inter[slab]
-            intensities[slab] = part
+    for number in range(raw.shape[slowest]):
+        slab = (slice(None),) * slowest + (number,)
+        part: NDArray[Any] = raw[slab].astype(work, order="K")
+        part *= slope[slab]
+        part += inter[slab]
+        intensities[slab] = part
     return intensities
 
 
@@ -93,9 +93,8 @@ def _is_exact_in_float32(dtype: np.dtype[Any], scaling: Scaling) -> bool:
 
 
 def _nonfinite(intensities: NDArray[np.float32]) -> list[Note]:
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(intensities.sum()):  # one NaN or infinity would have made the sum one
-            return []
+    if np.isfinite(intensities.sum()):  # one NaN or infinity would have made the sum one
+        return []
     bad = intensities.size - int(np.isfinite(intensities).sum())
     if bad == 0:
         return []

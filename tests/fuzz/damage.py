@@ -69,6 +69,8 @@ TEXTS = (
 
 _HEADER_BYTES = 700  # most offsets of damage are in the first so many bytes
 
+_MOST_SPLICED = 1 << 20  # what is spliced in may itself be a bomb
+
 BytesDamage = Callable[[bytes, bytes, Generator], tuple[bytes, str]]
 
 
@@ -148,7 +150,7 @@ def _float(content: bytes, other: bytes, rng: Generator) -> tuple[bytes, str]:
 
 def _splice(content: bytes, other: bytes, rng: Generator) -> tuple[bytes, str]:
     at, begin = _place(content, rng), _place(other, rng)
-    return content[:at] + other[begin:], f"splice at {at} with another sample from {begin}"
+    return content[:at] + other[begin:][:_MOST_SPLICED], f"splice at {at} with another sample from {begin}"
 
 
 def _append(content: bytes, other: bytes, rng: Generator) -> tuple[bytes, str]:

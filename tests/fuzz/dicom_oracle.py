@@ -14,6 +14,7 @@ import numpy as np
 from pydicom import dcmread
 from pydicom.dataelem import RawDataElement
 from pydicom.pixels import apply_modality_lut, pixel_array
+from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
 from tests.fuzz.case import Expected, NoOpinion, Sample, Unreadable
 
@@ -22,6 +23,11 @@ _GROUPS = (
     *("PlanePositionSequence", "PlaneOrientationSequence", "PixelMeasuresSequence"),
     "PixelValueTransformationSequence",
 )
+_NATIVE = {
+    (True, True): ImplicitVRLittleEndian,
+    (False, True): ExplicitVRLittleEndian,
+    (False, False): ExplicitVRBigEndian,
+}  # by implicit, little
 _STEP_TOLERANCE, _SAME = 0.021, 1.1e-4  # just beyond what the reader says that it allows
 
 
@@ -153,7 +159,7 @@ def _scaled(values: Any, pixels: Any) -> Any:
 def _pixels(data: Any, undamaged: bytes) -> tuple[Any, bool]:
     """Stored values, without bits beyond BitsStored; False and zeros if they were compressed, and not the sample's."""
     if data.file_meta.get("TransferSyntaxUID", None) is None:
-        raise NoOpinion("no transfer syntax")
+        data.file_meta.TransferSyntaxUID = _NATIVE[data.original_encoding]
     if data.file_meta.TransferSyntaxUID.is_compressed and not data.file_meta.TransferSyntaxUID.is_deflated:
         before = dcmread(io.BytesIO(undamaged), force=True) if undamaged else {}
         keys = ("PixelData", "BitsAllocated", "BitsStored", "PixelRepresentation", "Rows", "Columns")

@@ -118,6 +118,17 @@ def test_a_stream_that_goes_on_and_on_is_not_unpacked(write_nifti: Any, counting
     assert peak < 1 << 22
 
 
+def test_a_header_that_goes_on_and_on_or_is_damaged_behind_its_extensions_is_refused(
+    write_nifti: Any, counting: Any
+) -> None:
+    path = write_nifti(counting, "x.hdr.gz", **FORM)
+    packed = path.read_bytes()
+    path.write_bytes(gzip.compress(gzip.decompress(packed) + bytes(65 << 20), 1))
+    load_refused(path, match="extensions of a header must be at most 67108864 bytes")
+    path.write_bytes(packed[:-8] + bytes(8))  # CRC and length are behind all that is used of it
+    load_refused(path, match="x.hdr.gz, which is truncated or damaged")
+
+
 @pytest.mark.parametrize(("more", "accepted"), [(1, True), (16384, True), (16385, False)])
 def test_a_little_after_the_last_voxel_is_warned_about_and_much_is_an_error(
     write_each: Any, counting: Any, more: int, accepted: bool

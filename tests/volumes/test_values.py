@@ -139,3 +139,13 @@ def test_a_wider_type_is_judged_by_the_type_of_the_file() -> None:
 def test_what_is_no_label_map_is_refused(array: Any, message: str) -> None:
     with pytest.raises(VolumeError, match=message):
         label_values(stored(array))
+
+
+@pytest.mark.parametrize("scaling", [Scaling(1e300), Scaling(1e308, 1e308), Scaling(float("inf"), float("-inf"))])
+def test_a_scale_that_overflows_is_counted_or_refused_without_a_word_from_numpy(scaling: Scaling) -> None:
+    for dtype in ("u1", "u8", "f4"):
+        values, notes = image_values(stored(np.full((1, 2, 2, 2), 200, dtype), scaling=scaling))
+        assert not np.isfinite(values).any()
+        assert [note.kind for note in notes] == [NoteKind.NONFINITE_VOXELS]
+        with pytest.raises(VolumeError, match="labels must"):
+            label_values(stored(np.full((1, 2, 2, 2), 200, dtype), scaling=scaling))

@@ -97,6 +97,7 @@ def _scaling(frames: Sequence[Frame]) -> Scaling:
     return Scaling(slopes, inters)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what overflows becomes inf, and is counted
 def _interpolated(
     planes: NDArray[Any], scaling: Scaling, layers: Sequence[tuple[int, int, float]]
 ) -> NDArray[np.float32]:

@@ -71,7 +71,9 @@ def read_layout(stream: ByteStream, *, pair: bool) -> Layout:
         notes = [Note(NoteKind.CHANNELS, message, {"channels": colours, "axis": "colour"})]
     axes, spatial = ((colours, *shape), (1, 2, 3)) if colours else ((*shape, channels), (0, 1, 2))
     offset = _offset(header, 0 if pair else header.sizeof_hdr + _EXTENDER_BYTES)
-    extensions = stream.read(_MAX_EXTENSION_BYTES if pair else offset - header.sizeof_hdr)
+    extensions = stream.read(_MAX_EXTENSION_BYTES + 1 if pair else offset - header.sizeof_hdr)
+    if len(extensions) > _MAX_EXTENSION_BYTES:
+        raise VolumeError(f"the extensions of a header must be at most {_MAX_EXTENSION_BYTES} bytes, and are more")
     _check_extensions(extensions, "little" if header.endianness == "<" else "big")
     scaling = Scaling() if colours else _scaling(header)  # the format scales no colours
     return Layout(header, axes, spatial, dtype, offset, scaling, notes + _bits(header))

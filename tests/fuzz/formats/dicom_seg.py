@@ -13,7 +13,7 @@ import numpy as np
 from pydicom import dcmread
 from pydicom.pixels import pixel_array
 
-from tests.fuzz.case import Damage, Expected, Sample, Unreadable, read_files
+from tests.fuzz.case import Damage, Expected, NoOpinion, Sample, Unreadable, read_files
 from tests.fuzz.dicom_damage import GEOMETRY, deep_sequences, element_damages
 from tests.fuzz.dicom_oracle import decimals
 from tests.fuzz.judge import SECRET
@@ -61,6 +61,8 @@ def expected(folder: Path, sample: Sample) -> Expected:
     content = read_files(folder)["x.dcm"]
     data = dcmread(io.BytesIO(content), force=True)
     frames = list(data.get("PerFrameFunctionalGroupsSequence") or [])
+    if not frames and sample.name.endswith("deflated"):
+        raise NoOpinion("pydicom does not inflate what is behind damaged meta information")
     shared = (data.get("SharedFunctionalGroupsSequence") or [None])[0]
     if not frames or len(frames) != int(data.get("NumberOfFrames") or 1):
         raise Unreadable("not as many frames as groups")
