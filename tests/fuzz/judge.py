@@ -103,7 +103,7 @@ def _refusal(case: Case, folder: Path, error: BaseException) -> tuple[str, str]:
     trace = "".join(traceback.format_exception(error))
     if any(isinstance(e, MemoryError) for e in chain) or "bad_alloc" in trace or "allocate" in str(error):
         return "memory", trace
-    if isinstance(error, FileNotFoundError) and len(case.files) < len(case.sample.files):
+    if isinstance(error, FileNotFoundError) and not (folder / case.sample.target).exists():
         return "refused", str(error)
     message = str(error)
     if not isinstance(error, VolumeError):
