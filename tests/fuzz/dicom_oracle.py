@@ -201,7 +201,7 @@ def _stack(slices: list[Slice], *, regrid: bool) -> Expected:
             if np.abs(steps / step - np.rint(steps / step)).max() > _STEP_TOLERANCE:
                 step = np.median(steps)  # no grid with slices missing
             count = round(depths[-1] / step) + 1
-            weights = _interpolation(depths, np.linspace(0, depths[-1], count))
+            weights = _interpolation(depths, np.linspace(0, depths[-1], count), step * _STEP_TOLERANCE)
         elif np.abs(depths - np.linspace(0, depths[-1], count)).max() > _STEP_TOLERANCE * depths[-1] / (count - 1):
             raise Unreadable(f"slices lie at {depths}")
         affine[:3, 2] = (positions[-1] - positions[0]) / (count - 1)
@@ -211,8 +211,10 @@ def _stack(slices: list[Slice], *, regrid: bool) -> Expected:
     return _filled(affine, weights, slices)
 
 
-def _interpolation(depths: Any, wanted: Any) -> Any:
-    """Weights (places, slices) of linear interpolation."""
+def _interpolation(depths: Any, wanted: Any, near: float) -> Any:
+    """Weights (places, slices) of linear interpolation; a slice within ``near`` of a place counts as being there."""
+    closest = wanted[np.abs(depths[:, None] - wanted).argmin(1)]
+    depths = np.where(np.abs(depths - closest) <= near, closest, depths)
     return np.array([np.interp(wanted, depths, unit) for unit in np.eye(len(depths))]).T
 
 

@@ -36,7 +36,7 @@ def numbers(elements: Dataset, keyword: str, count: int | None = None) -> tuple[
     content, vr, order = _raw(elements, keyword)
     if vr in _BINARY and _dictionary_vr(keyword) not in _BINARY:  # any two characters would make a number
         raise VolumeError(f"{keyword} must have value representation {_dictionary_vr(keyword)}, got {vr}")
-    content = content if vr in _BINARY else content.strip(b" \0")
+    content = content if vr in _BINARY else _stripped(content)
     if not content:
         return ()
     try:
@@ -79,10 +79,15 @@ def text(elements: Dataset, keyword: str) -> str:
     content, vr, _ = _raw(elements, keyword)
     if vr in _BINARY:
         return "\\".join(f"{value:g}" for value in numbers(elements, keyword))
-    content = content.strip(b" \0")
+    content = _stripped(content)
     if len(content) > _MOST_TEXT or _CONTROL.search(content):
         raise VolumeError(f"{keyword} must be at most {_MOST_TEXT} characters of text, got {_shown(content)}")
     return content.decode("ascii", "replace")
+
+
+def _stripped(content: bytes) -> bytes:
+    """Without padding, which is spaces and, behind only, NUL: in front NUL is damage that hides digits."""
+    return content.rstrip(b" \0").lstrip(b" ")
 
 
 def _shown(content: bytes) -> str:
