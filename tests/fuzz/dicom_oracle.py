@@ -165,7 +165,7 @@ def _pixels(data: Any, undamaged: bytes) -> tuple[Any, bool]:
         keys = ("PixelData", "BitsAllocated", "BitsStored", "PixelRepresentation", "Rows", "Columns")
         keys += ("SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration")
         if any(before.get(key) != data.get(key) for key in keys):
-            shape = [data.NumberOfFrames] if int(data.get("NumberOfFrames") or 1) > 1 else []
+            shape = [int(data.NumberOfFrames)] if int(data.get("NumberOfFrames") or 1) > 1 else []
             return np.zeros([*shape, data.Rows, data.Columns, *[3] * (data.SamplesPerPixel == 3)]), False
     pixels = pixel_array(data)
     stored = data.get("BitsStored")
@@ -222,6 +222,7 @@ def _filled(affine: Any, weights: Any, slices: list[Slice]) -> Expected:
     shapes = {one.pixels.shape for one in slices}
     if len(shapes) != 1:
         raise Unreadable(f"slices of shapes {shapes}")
-    planes = np.tensordot(weights, np.array([one.pixels.astype(np.float64) for one in slices]), axes=1)
+    pixels = [one.pixels.astype(np.float64) for one in slices]
+    planes = np.array([sum(w * p for w, p in zip(row, pixels, strict=True) if w) for row in weights])  # 0 x NaN is NaN
     values = planes.transpose(3, 2, 1, 0) if planes.ndim == 4 else planes.transpose(2, 1, 0)[None]
     return Expected(affine, values.shape, values if all(one.known for one in slices) else None)

@@ -160,6 +160,9 @@ def test_a_deflate_bomb_stops_at_the_limit(tmp_path: Path) -> None:
         {"ImagePositionPatient": "0\\0\\1e999"},
         {"ImagePositionPatient": "0\\0\\three"},
         {"ImagePositionPatient": "\0\0\0\\0\\3"},
+        {"ImagePositionPatient": "0\\0\\3\n"},
+        {"ImagePositionPatient": "0\\0\\3.\0\0\0"},
+        {"ImagePositionPatient": "0\\0\\1_0"},
         {"PixelSpacing": "1\\"},
         {"PixelSpacing": "\0.5\\0.5"},
         {"RescaleSlope": "x"},
@@ -208,3 +211,14 @@ def test_an_empty_sequence_is_no_group(tmp_path: Path) -> None:
     empty = item(PixelSpacing=[1, 1])
     path = write_enhanced(tmp_path / "e.dcm", [0, 3], shared={"PixelMeasuresSequence": empty})
     assert load_volume(path).data.shape == (1, 3, 2, 2)
+
+
+@pytest.mark.parametrize("vr", ["XX", "SQ", "US"])
+def test_numbers_of_a_kind_that_holds_none_are_an_error(tmp_path: Path, vr: str) -> None:
+    path = write_series(tmp_path, [0], SliceThickness=1)[0]
+    content = path.read_bytes()
+    tag = b"\x28\x00\x30\x00"  # PixelSpacing
+    assert content.count(tag + b"DS") == 1
+    path.write_bytes(content.replace(tag + b"DS", tag + vr.encode()))
+    with pytest.raises(VolumeError):
+        load_volume(path)

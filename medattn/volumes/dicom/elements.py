@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _BINARY = {"US": "u2", "SS": "i2", "UL": "u4", "SL": "i4", "FL": "f4", "FD": "f8", "OW": "u2", "AT": "u2"}
 _PRINTABLE = re.compile(rb"[\x20-\x7e]{0,64}")
+_DECIMAL = re.compile(rb" *[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)? *")
 _CONTROL = re.compile(rb"[\0-\x1f\x7f]")
 _MOST_TEXT = 1024
 
@@ -39,17 +40,22 @@ def numbers(elements: Dataset, keyword: str, count: int | None = None) -> tuple[
     content = content if vr in _BINARY else _stripped(content)
     if not content:
         return ()
-    try:
-        if vr in _BINARY:
-            values = np.frombuffer(content, order + _BINARY[vr]).astype(float).tolist()
-        else:
-            values = [float(part.replace(b"_", b"?")) for part in content.split(b"\\")]  # Python takes 1_0 for 10
-    except ValueError:
-        values = []
-    if len(values) != (count or len(values) or 1) or not all(map(math.isfinite, values)):
+    values = _binary(content, order + _BINARY[vr]) if vr in _BINARY else _decimals(content)
+    if not values or len(values) != (count or len(values)) or not all(map(math.isfinite, values)):
         wanted = f"{count} finite number{'s' * (count > 1)}" if count else "finite numbers"
         raise VolumeError(f"{keyword} must be {wanted}, got {_shown(content)}")
     return tuple(values)
+
+
+def _binary(content: bytes, dtype: str) -> list[float]:
+    whole = len(content) % np.dtype(dtype).itemsize == 0
+    return np.frombuffer(content, dtype).astype(float).tolist() if whole else []
+
+
+def _decimals(content: bytes) -> list[float]:
+    """Numbers as text; none if one of them is none. Python alone would take 1_0 for 10, and skip a line break."""
+    parts = content.split(b"\\")
+    return [float(part) for part in parts] if all(map(_DECIMAL.fullmatch, parts)) else []
 
 
 def number(elements: Dataset, keyword: str) -> float | None:
@@ -86,8 +92,8 @@ def text(elements: Dataset, keyword: str) -> str:
 
 
 def _stripped(content: bytes) -> bytes:
-    """Without padding, which is spaces and, behind only, NUL: in front NUL is damage that hides digits."""
-    return content.rstrip(b" \0").lstrip(b" ")
+    """Without padding: spaces, and one NUL at the end. More are damage that hides digits, unless there is nothing else."""
+    return content.removesuffix(b"\0").strip(b" ") if content.strip(b" \0") else b""
 
 
 def _shown(content: bytes) -> str:
@@ -120,6 +126,8 @@ def _raw(elements: Dataset, keyword: str) -> tuple[bytes, str, str]:
     element: Any = elements.get_item(_tag(keyword), keep_deferred=True)
     if element is None:
         return b"", "", "<"
+    if element.VR == "SQ" or element.VR not in _known_vrs():
+        raise VolumeError(f"{keyword} must have value representation {_dictionary_vr(keyword)}, got {element.VR!r}")
     if not hasattr(element, "is_little_endian"):  # converted, as pydicom does with some when it reads a sequence
         values = element.value if element.VM > 1 else [element.value]
         return "\\".join(str(value) for value in values if value is not None).encode(), "DS", "<"
@@ -139,3 +147,11 @@ def _dictionary_vr(keyword: str) -> str:
     from pydicom.datadict import dictionary_VR
 
     return dictionary_VR(_tag(keyword)).split(" ")[0]  # "US or SS" is one of them
+
+
+@cache
+def _known_vrs() -> frozenset[str | None]:
+    """Value representations, None standing for that of the dictionary."""
+    from pydicom.valuerep import VR
+
+    return frozenset({None, *map(str, VR)})
