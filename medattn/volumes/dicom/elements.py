@@ -92,7 +92,7 @@ def text(elements: Dataset, keyword: str) -> str:
 
 
 def _stripped(content: bytes) -> bytes:
-    """Without padding: spaces, and one NUL at the end. More are damage that hides digits, unless there is nothing else."""
+    """Without padding: spaces, and one NUL at the end. More is damage that hides digits, unless there is no digit."""
     return content.removesuffix(b"\0").strip(b" ") if content.strip(b" \0") else b""
 
 
