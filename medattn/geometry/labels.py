@@ -32,7 +32,7 @@ def resample_labels(
         ValueError: as ``resample``.
         TypeError: if ``labels`` is not an integer tensor.
     """
-    checked_profile(labels, "labels", source, "linear", profile)
+    checked_profile(labels, "labels", source, target, "linear", profile)
     if labels.is_floating_point() or labels.is_complex():
         raise TypeError(f"labels must be integers, got {labels.dtype}")
     if source.is_close(target, atol_mm=1e-6) and thickness_mm is None:

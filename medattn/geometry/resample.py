@@ -47,10 +47,11 @@ def resample(
 
     Raises:
         ValueError: for an unknown mode or profile, a profile with mode "nearest", data not on ``source``, or values
-            that are not finite where the result needs them (each would spread along its lines).
+            that are not finite where the result needs them (each would spread along its lines), or a target wholly
+            outside the source's field of view.
         TypeError: if ``data`` is not floating point and has to be interpolated (labels: ``resample_labels``).
     """
-    profile = checked_profile(data, "data", source, mode, profile)
+    profile = checked_profile(data, "data", source, target, mode, profile)
     if mode != "nearest" and not data.is_floating_point():
         raise TypeError(f"data must be floating point, got {data.dtype}; for labels use resample_labels")
     seen = regridded(data, source, target, mode, profile, thickness_mm)
@@ -84,8 +85,10 @@ def regridded(
     return data if seen is work else seen.to(data.dtype)
 
 
-def checked_profile(values: Tensor, name: str, source: VoxelGrid, mode: str, profile: Profile | None) -> Profile:
-    """The profile to use: a box, and none for "nearest", unless one is named."""
+def checked_profile(
+    values: Tensor, name: str, source: VoxelGrid, target: VoxelGrid, mode: str, profile: Profile | None
+) -> Profile:
+    """The profile to use: a box, and none for "nearest", unless one is named; raises what ``resample`` does."""
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
     if profile is not None and profile not in PROFILES:
@@ -94,7 +97,18 @@ def checked_profile(values: Tensor, name: str, source: VoxelGrid, mode: str, pro
         raise ValueError(f"mode 'nearest' takes no slice profile, got profile {profile!r}")
     if tuple(values.shape[-3:]) != source.shape:
         raise ValueError(f"{name} must end in the source grid's shape {source.shape}, got {tuple(values.shape)}")
+    _check_overlap(source, target)
     return profile or ("none" if mode == "nearest" else "box")
+
+
+def _check_overlap(source: VoxelGrid, target: VoxelGrid) -> None:
+    """Raise if the fields of view lie apart along an axis of ``source``: nothing but its edge would be seen."""
+    for axis, low, high, size in zip("ijk", *_end_index(source, target), source.shape, strict=True):
+        if high <= -0.5 or low >= size - 0.5:
+            raise ValueError(
+                f"target must overlap the source's field of view, which has {size} voxels on axis {axis}; it lies at "
+                f"index {low:.6g} to {high:.6g} (are both in RAS+ mm?)"
+            )
 
 
 def _check_finite(data: Tensor, seen: Tensor) -> None:

@@ -77,16 +77,20 @@ def load_volume(
 
     Raises:
         FileNotFoundError: if there is no such file.
+        TypeError: if ``path`` is neither a path nor a list of paths.
         VolumeError: (a ValueError) naming the file, the field, what it must be and what it is.
 
     Warns:
         VolumeWarning: for each note with ``is_warning``.
     """
-    paths = Path(path) if isinstance(path, str | os.PathLike) else [Path(p) for p in path]
+    paths = _paths(path)
     name = str(paths) if isinstance(paths, Path) else f"{len(paths)} files"
     options = ReadOptions(labels=labels, series=series, regrid=regrid, max_bytes=max_bytes)
     try:
-        stored = _reader(paths).read(paths, options)
+        form = format_of(paths)
+        if series is not None and form != "dicom":
+            raise VolumeError(f"series chooses among the series of DICOM files, and this is {form}; got {series!r}")
+        stored = _reader(form).read(paths, options)
         values, more = (label_values if labels else image_values)(stored)
         notes = (*stored.notes, *_shear(stored.grid), *more)
         _check_strict(notes, strict)
@@ -96,6 +100,14 @@ def load_volume(
         if note.is_warning:
             warnings.warn(f"{name}: {note.message}", VolumeWarning, stacklevel=2)
     return Volume(torch.from_numpy(values), stored.grid, notes, name, stored.metadata)
+
+
+def _paths(path: PathLike | Sequence[PathLike]) -> Path | list[Path]:
+    if isinstance(path, str | os.PathLike):
+        return Path(path)
+    if not isinstance(path, Sequence) or not all(isinstance(p, str | os.PathLike) for p in path):
+        raise TypeError(f"path must be a path, or a list of paths of DICOM files, got {path!r}")
+    return [Path(p) for p in path]
 
 
 def _check_strict(notes: Sequence[Note], strict: bool) -> None:
@@ -111,12 +123,17 @@ def _shear(grid: VoxelGrid) -> list[Note]:
     return [Note(NoteKind.SHEARED, message, {"direction": grid.direction.tolist()})]
 
 
-def _reader(path: Path | Sequence[Path]) -> Reader:
-    return cast(Reader, importlib.import_module(f"medattn.volumes.{_format(path)}"))
+def _reader(form: str) -> Reader:
+    return cast(Reader, importlib.import_module(f"medattn.volumes.{form}"))
 
 
-def _format(path: Path | Sequence[Path]) -> str:
-    """Name of the module that reads ``path``."""
+def format_of(path: Path | Sequence[Path]) -> str:
+    """Name of the module of this package that reads ``path``.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        VolumeError: if it is no file or folder, or of an unknown kind.
+    """
     if not isinstance(path, Path):
         return "dicom"
     if not path.exists():

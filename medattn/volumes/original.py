@@ -10,7 +10,7 @@ from torch import Tensor
 from medattn.geometry import VoxelGrid, resample, resample_labels
 from medattn.geometry.resample import field_of_view
 from medattn.geometry.separable import alignment
-from medattn.volumes.volume import Volume
+from medattn.volumes.volume import Volume, check_is_volume
 
 _ROUNDING_SLACK = 0.26
 """A grid made by ``VoxelGrid.resampled`` ends up to this many of its voxels short of the original."""
@@ -32,10 +32,13 @@ def to_original(prediction: Volume | Tensor, volume: Volume, *, outside: float =
         Volume of the prediction's type on ``volume.source_grid``, with the volume's name, notes and metadata.
 
     Raises:
-        ValueError: if a tensor does not have the shape of ``volume.grid``.
+        ValueError: if a tensor does not have the shape of ``volume.grid``, or ``prediction`` lies wholly outside.
+        TypeError: if ``volume`` is no Volume, or ``prediction`` neither a Volume nor a tensor.
     """
+    check_is_volume(volume)
     if isinstance(prediction, Tensor):
         prediction = replace(volume, data=prediction)
+    check_is_volume(prediction, "prediction")
     source, target = prediction.grid, volume.source_grid
     data = _moved(prediction, source, target)
     inside = field_of_view(source, target, slack=_ROUNDING_SLACK).to(data.device)

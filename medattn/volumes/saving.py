@@ -13,7 +13,7 @@ from torch import Tensor
 
 from medattn.files import replacing
 from medattn.volumes.errors import VolumeError
-from medattn.volumes.volume import Volume
+from medattn.volumes.volume import Volume, check_is_volume
 
 WRITERS = {
     ".nii": "nifti",
@@ -44,7 +44,9 @@ def save_volume(path: str | os.PathLike[str], volume: Volume) -> None:
     Raises:
         VolumeError: (a ValueError) naming the file, if its suffix is none of these or the format cannot hold the data.
         FileNotFoundError: if the folder does not exist.
+        TypeError: if ``volume`` is no Volume.
     """
+    check_is_volume(volume)
     path = Path(path)
     suffix = max((s for s in WRITERS if path.name.lower().endswith(s)), key=len, default="")
     if not suffix:

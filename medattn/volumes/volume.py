@@ -28,6 +28,7 @@ class Volume:
 
     Raises:
         ValueError: if ``data`` is not 4-D, or does not have the grid's shape.
+        TypeError: if ``data`` is no Tensor, or ``grid`` no VoxelGrid.
     """
 
     data: Tensor
@@ -38,6 +39,10 @@ class Volume:
     source_grid: VoxelGrid = cast(VoxelGrid, None)  # __post_init__ puts ``grid`` here
 
     def __post_init__(self) -> None:
+        for name, value, wanted in (("data", self.data, Tensor), ("grid", self.grid, VoxelGrid)):
+            if not isinstance(value, wanted):
+                got = type(value).__name__
+                raise TypeError(f"{name} of volume {self.name!r} must be a {wanted.__name__}, got {got}")
         object.__setattr__(self, "source_grid", self.source_grid or self.grid)
         shape = tuple(self.data.shape)
         if len(shape) != 4 or shape[0] < 1 or shape[1:] != self.grid.shape:
@@ -153,3 +158,9 @@ def grid_differences(one: VoxelGrid, two: VoxelGrid, *, atol_mm: float = 1e-2) -
 
 def _rounded(values: Tensor) -> Any:
     return (torch.round(values, decimals=4) + 0.0).tolist()  # + 0.0 turns -0.0 into 0.0
+
+
+def check_is_volume(value: object, name: str = "volume") -> None:
+    """Raise a TypeError if ``value`` is no Volume, as where a tensor is passed without its grid."""
+    if not isinstance(value, Volume):
+        raise TypeError(f"{name} must be a Volume (data with its grid), got {type(value).__name__}")

@@ -303,3 +303,26 @@ def test_equal_grids_return_the_data_itself_whatever_it_holds() -> None:
     source = VoxelGrid.from_spacing((2, 2, 2), 1.0)
     data = torch.full((2, 2, 2), float("nan"))
     assert resample(data, source, source) is data
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("shift", [-1.0, 1.0])
+def test_a_target_wholly_outside_is_an_error_and_one_that_overlaps_is_not(axis: int, shift: float) -> None:
+    source = VoxelGrid.from_spacing((4, 5, 6), (1.0, 2.0, 3.0))
+    labels = torch.ones(4, 5, 6, dtype=torch.long)
+    for fraction, overlaps in ((0.99, True), (1.0, False), (50.0, False)):
+        affine = source.affine
+        affine[axis, 3] += shift * fraction * source.extent_mm[axis]
+        target = VoxelGrid(source.shape, affine)
+        if overlaps:
+            assert resample(labels.double(), source, target).unique().tolist() == [1.0]
+            continue
+        for call in (
+            lambda target=target: resample(labels.double(), source, target),
+            lambda target=target: resample(labels, source, target, mode="nearest"),
+            lambda target=target: resample_labels(labels, source, target),
+        ):
+            with pytest.raises(
+                ValueError, match=rf"target must overlap the source's field of view.* on axis {'ijk'[axis]}"
+            ):
+                call()

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from medattn.geometry import VoxelGrid
-from medattn.volumes import Note, NoteKind, Volume, check_same_grid
+from medattn.volumes import (
+    Note,
+    NoteKind,
+    Volume,
+    VolumeError,
+    check_same_grid,
+    load_volume,
+    save_dicom_seg,
+    save_volume,
+    to_original,
+)
 
 
 def oblique_grid(shape: tuple[int, int, int] = (3, 4, 5)) -> VoxelGrid:
@@ -135,3 +146,38 @@ def test_the_tolerance_can_be_chosen() -> None:
     check_same_grid(volume_at(), volume_at((0.4, 0.0, 0.0)), atol_mm=0.5)
     with pytest.raises(ValueError, match="origin_mm"):
         check_same_grid(volume_at(), volume_at((1e-4, 0.0, 0.0)), atol_mm=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("data", "grid"), [([[1]], VoxelGrid((1, 1, 1), torch.eye(4))), (torch.zeros(1, 1, 1, 1), None)]
+)
+def test_what_is_no_tensor_on_a_grid_is_refused_by_name(data: Any, grid: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"(data of volume '' must be a Tensor|grid of volume '' must be a VoxelGrid), got "
+    ):
+        Volume(data, grid)
+
+
+def test_a_tensor_without_its_grid_can_neither_be_saved_nor_put_back(tmp_path: Path) -> None:
+    tensor: Any = torch.zeros(1, 2, 2, 2)
+    volume = Volume(tensor, VoxelGrid((2, 2, 2), torch.eye(4)))
+    for call in (
+        lambda: save_volume(tmp_path / "x.nii", tensor),
+        lambda: save_dicom_seg(tmp_path / "x.dcm", tensor),
+        lambda: to_original(tensor, tensor),
+        lambda: to_original(None, volume),
+    ):
+        with pytest.raises(TypeError, match="must be a Volume"):
+            call()
+
+
+@pytest.mark.parametrize("path", [3, None, b"x.nii", [3], {"x.nii"}])
+def test_a_path_that_is_none_is_refused(path: Any) -> None:
+    with pytest.raises(TypeError, match="path must be a path, or a list of paths of DICOM files, got"):
+        load_volume(path)
+
+
+def test_a_series_of_what_has_none_is_refused(tmp_path: Path) -> None:
+    save_volume(tmp_path / "x.nii", Volume(torch.zeros(1, 2, 2, 2), VoxelGrid((2, 2, 2), torch.eye(4))))
+    with pytest.raises(VolumeError, match=r"x\.nii: series chooses among the series of DICOM files, and this is nifti"):
+        load_volume(tmp_path / "x.nii", series="1.2.3")

@@ -21,7 +21,7 @@ from medattn.volumes.dicom.seg_header import (
 )
 from medattn.volumes.dicom.seg_segments import Segment, segments_read
 from medattn.volumes.errors import VolumeError, library_errors
-from medattn.volumes.volume import Volume
+from medattn.volumes.volume import Volume, check_is_volume
 
 if TYPE_CHECKING:
     from pydicom.dataset import Dataset
@@ -67,9 +67,13 @@ def save_dicom_seg(
         VolumeError: (a ValueError) naming the file, if DICOM cannot hold the data or the grid, or ``source`` is no
             DICOM image.
         FileNotFoundError: if the folder does not exist.
+        TypeError: if ``volume`` is no Volume.
         ImportError: if pydicom or highdicom is not there.
     """
+    check_is_volume(volume)
     path = Path(path)
+    if path.suffix.lower() not in ("", ".dcm"):
+        raise VolumeError(f"{path}: a DICOM file's name must end in .dcm or have no suffix, got {path.name!r}")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder to write {path.name} to does not exist: {path.parent}")
     try:

@@ -36,7 +36,7 @@ def read(path: Path | Sequence[Path], options: ReadOptions) -> Stored:
             ``grid_from_header``).
     """
     assert isinstance(path, Path)
-    header_path, voxel_path = _files(path)
+    header_path, voxel_path = header_and_voxels(path)
     with ExitStack() as files:
         stream = files.enter_context(open_bytes(header_path))
         layout = read_layout(stream, pair=header_path != voxel_path)
@@ -50,8 +50,8 @@ def read(path: Path | Sequence[Path], options: ReadOptions) -> Stored:
     return Stored(values, grid, layout.scaling, notes, file_dtype=layout.dtype)
 
 
-def _files(path: Path) -> tuple[Path, Path]:
-    """The file of the header and the file of the voxels, which is the same for .nii."""
+def header_and_voxels(path: Path) -> tuple[Path, Path]:
+    """The file of the header and the file of the voxels, which is the same for .nii; one of a pair finds the other."""
     packing = path.suffix if path.suffix.lower() == ".gz" else ""
     unpacked = path.with_name(path.name.removesuffix(packing))
     other = _HALVES.get(unpacked.suffix.lower())
