@@ -12,7 +12,15 @@ if TYPE_CHECKING:
     from medattn.attention import LayerMacs, attend, attention_weights, layer_macs
     from medattn.coordinates import CoordinateJitter, Frame, token_coordinates
     from medattn.encoder import TokenMap, VolumeEncoder, create_encoder
-    from medattn.encodings import PositionalEncoding, PositionSignal, SpacingToken, create_encoding, list_encodings
+    from medattn.encodings import (
+        Invariance,
+        PositionalEncoding,
+        PositionSignal,
+        SpacingToken,
+        TokenLayout,
+        create_encoding,
+        list_encodings,
+    )
     from medattn.geometry import VoxelGrid, label_changes, resample, resample_labels
     from medattn.models import SegmentationModel, predict_probabilities
     from medattn.volumes import (
@@ -34,7 +42,10 @@ if TYPE_CHECKING:
 _HOME = {
     "medattn.geometry": ("VoxelGrid", "label_changes", "resample", "resample_labels"),
     "medattn.coordinates": ("CoordinateJitter", "Frame", "token_coordinates"),
-    "medattn.encodings": ("PositionSignal", "PositionalEncoding", "SpacingToken", "create_encoding", "list_encodings"),
+    "medattn.encodings": (
+        *("Invariance", "PositionSignal", "PositionalEncoding", "SpacingToken", "TokenLayout"),
+        *("create_encoding", "list_encodings"),
+    ),
     "medattn.attention": ("LayerMacs", "attend", "attention_weights", "layer_macs"),
     "medattn.encoder": ("TokenMap", "VolumeEncoder", "create_encoder"),
     "medattn.models": ("SegmentationModel", "predict_probabilities"),
@@ -48,6 +59,7 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "CoordinateJitter",
     "Frame",
+    "Invariance",
     "LayerMacs",
     "Note",
     "NoteKind",
@@ -55,6 +67,7 @@ __all__ = [
     "PositionalEncoding",
     "SegmentationModel",
     "SpacingToken",
+    "TokenLayout",
     "TokenMap",
     "Volume",
     "VolumeBatch",

@@ -94,6 +94,29 @@ def token_coordinates(
     return index
 
 
+def token_steps(
+    grid: VoxelGrid, patch_size: int | Sequence[int], frame: Frame | str, *, reference: VoxelGrid | None = None
+) -> Tensor:
+    """(3, A) float64: how ``token_coordinates`` changes from a token to the next along array axis 0, 1, 2.
+
+    Patches touch, so these are also the edges of a patch. On an oblique grid in "patient_mm" they lie along no axis.
+    """
+    frame = Frame.parse(frame)
+    tokens = grid.patch_grid(patch_size)
+    if frame is Frame.SEQUENCE:
+        return torch.tensor([[tokens.shape[1] * tokens.shape[2]], [tokens.shape[2]], [1]], dtype=torch.float64)
+    world = tokens.affine[:3, :3].T
+    if frame in (Frame.PATIENT_MM, Frame.SCANNER_MM):
+        return world
+    whole = grid if reference is None else reference
+    index = torch.linalg.solve(whole.affine[:3, :3], world.T).T
+    if frame is Frame.MM:
+        return index * whole.spacing_mm
+    if frame is Frame.FRACTION:
+        return index / torch.tensor(whole.shape, dtype=torch.float64)
+    return index
+
+
 def _point(value: Any) -> Tensor:
     point = torch.as_tensor(value, dtype=torch.float64).cpu()
     if point.shape != (3,) or not bool(torch.isfinite(point).all()):

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from medattn import PositionalEncoding, PositionSignal, VolumeEncoder, VoxelGrid, create_encoder
+from medattn import PositionalEncoding, PositionSignal, TokenLayout, VolumeEncoder, VoxelGrid, create_encoder
 
 PATCH = (2, 3, 1)
 SETTINGS: dict[str, Any] = {"dim": 24, "num_heads": 2, "depth": 2, "ffn_ratio": 2.0, "patch_size": PATCH}
@@ -36,6 +36,6 @@ class Probe(PositionalEncoding):
 
     coords: Tensor
 
-    def forward(self, coords: Tensor) -> PositionSignal:
+    def signal(self, coords: Tensor, layout: TokenLayout | None) -> PositionSignal:
         self.coords = coords
-        return super().forward(coords)
+        return super().signal(coords, layout)

@@ -24,7 +24,8 @@ BESIDE = {
 
 OUTERMOST = {
     "integrations": {"geometry", "volumes"},
-    "cli": {"volumes"},
+    "catalogue": {"geometry", "coordinates", "encodings", "attention", "studies"},
+    "cli": {"geometry", "coordinates", "encodings", "volumes", "studies"},
     "__main__": {"cli"},
 }
 """Layers that nothing else imports, with what each may import."""
@@ -37,7 +38,7 @@ HOMES_OF = {
     "monai": {"studies", "integrations"},
     "hydra": {"studies"},
     "omegaconf": {"studies"},
-    "matplotlib": {"studies"},
+    "matplotlib": {"studies", "catalogue", "cli"},
     "pandas": {"studies"},
     "jinja2": {"studies"},
     "rich": {"studies", "cli"},

@@ -65,7 +65,11 @@ def test_every_argument_has_an_effect() -> None:
 
     reference = output()
     assert torch.equal(output(), reference)
-    names = set(inspect.signature(VolumeEncoder).parameters) - {"encoding", "reference_spacing_mm"}
+    names = set(inspect.signature(VolumeEncoder).parameters) - {
+        "encoding",
+        "reference_spacing_mm",
+        "spacing_modulation",
+    }
     assert names == set(OTHER)
     assert [name for name in names if not differ(output(**{name: OTHER[name]}), reference)] == []
     assert differ(output(encoding="sincos"), reference)

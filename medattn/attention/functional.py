@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from medattn.attention.masks import causal_mask
+from medattn.encodings.bias import Bias
 
 Backend = Literal["auto", "fused", "reference"]
 
@@ -19,7 +20,8 @@ def attend(
     k: Tensor,
     v: Tensor,
     *,
-    bias: Tensor | None = None,
+    bias: Tensor | Bias | None = None,
+    channels: tuple[Tensor, Tensor] | None = None,
     mask: Tensor | None = None,
     causal: bool = False,
     temperature: float = 1.0,
@@ -46,6 +48,11 @@ def attend(
     Raises:
         ValueError: for shapes that do not fit (both are named), a non-boolean mask, or bad settings.
     """
+    if isinstance(bias, Bias):
+        bias = bias.dense()
+    if channels is not None:
+        extra = (channels[0] @ channels[1].mT).to(q.dtype)
+        bias = extra if bias is None else bias + extra
     scale = _checked_scale(q, k, bias, mask, temperature)
     if v.shape[-2] != k.shape[-2]:
         raise ValueError(f"k and v must have as many memories, got k {tuple(k.shape)} and v {tuple(v.shape)}")

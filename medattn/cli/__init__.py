@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-COMMANDS = ("inspect", "data")
+COMMANDS = ("inspect", "spectrum", "data")
 """Names of the commands, and of their modules."""
 
 INTERRUPTED = 130

@@ -40,13 +40,13 @@ def run(arguments: argparse.Namespace) -> int:
 
     found, inspected, interrupted = dict[Path, Found](), list[Inspected](), False
     try:
-        with _progress() as progress:
-            search = progress.add_task("looking for volumes", total=None)
+        with progress() as bar:
+            search = bar.add_task("looking for volumes", total=None)
             for path in arguments.paths:
                 found[path] = find_volumes(path)
-            progress.remove_task(search)
+            bar.remove_task(search)
             sources = dict.fromkeys(source for each in found.values() for source in each.sources)
-            for source in progress.track(list(sources), description="reading"):
+            for source in bar.track(list(sources), description="reading"):
                 inspected.append(inspect_source(source, labels=arguments.labels, strict=arguments.strict))
     except KeyboardInterrupt:
         interrupted = True
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     return int(bool(empty) or any(item.summary is None for item in inspected))
 
 
-def _progress() -> Progress:
+def progress() -> Progress:
     """A bar on stderr, if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from medattn.coordinates import Frame
 from medattn.encodings.base import PositionalEncoding
 from medattn.encodings.frequencies import AxialAngles
@@ -48,3 +50,7 @@ class AxialEncoding(PositionalEncoding):
             reference_extent_mm=reference_extent_mm,
             base=base,
         )
+
+    def frequency_vectors_mm(self) -> Tensor:
+        """(P, A): radians per mm along each axis of the frame, at the reference."""
+        return self.angles.vectors_mm()

@@ -2,81 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from enum import StrEnum
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from medattn.coordinates import Frame
+from medattn.encodings.layout import TokenLayout
+from medattn.encodings.signal import PositionSignal
 
 ALL_FRAMES = tuple(Frame)
 
 
+class Invariance(StrEnum):
+    """Something done to all positions that changes no logit between tokens of equal content."""
+
+    TRANSLATION = "translation"
+    """Moving all tokens together."""
+    FLIP = "flip"
+    """Reversing any axis of the coordinates."""
+    AXIS_PERMUTATION = "axis permutation"
+    """Exchanging axes of the coordinates."""
+    ROTATION = "rotation"
+    """Turning the coordinates about any axis."""
+    SCALE = "scale"
+    """Multiplying the coordinates by one number."""
+    TOKEN_PERMUTATION = "token permutation"
+    """Exchanging tokens."""
+
+
 @dataclass(frozen=True)
-class PositionSignal:
-    """What positions do to attention; computed once per forward and shared by all layers.
+class About:
+    """What ``docs/encodings.md`` says of an encoding.
 
     Attributes:
-        additive: (B, N, D), added to the tokens before the first block.
-        rotary: (B, 1 or H, N, P, 2), cosine and sine for P channel pairs of queries and keys. Pairs are interleaved:
-            channels 2p and 2p + 1 turn together; channels past 2P are left as they are.
+        formula: what is computed, in LaTeX without delimiters, for a query at x and a memory at y.
+        source: the paper it comes from (authors, year, arXiv number), or "this project".
+        when: when to use it, and when not, in a sentence or two.
     """
 
-    additive: Tensor | None = None
-    rotary: Tensor | None = None
-
-    def to(self, device: torch.device, dtype: torch.dtype) -> PositionSignal:
-        """Cast both parts; the cast happens once here, not in each layer."""
-        additive = None if self.additive is None else self.additive.to(device, dtype)
-        rotary = None if self.rotary is None else self.rotary.to(device, torch.promote_types(dtype, torch.float32))
-        return PositionSignal(additive, rotary)
-
-    def with_prefix(self, count: int) -> PositionSignal:
-        """The signal for ``count`` extra tokens in front that have no place in space: nothing added, not rotated."""
-        additive, rotary = self.additive, self.rotary
-        if additive is not None:
-            additive = nn.functional.pad(additive, (0, 0, count, 0))
-        if rotary is not None:
-            still = rotary.new_tensor([1.0, 0.0]).expand(*rotary.shape[:2], count, rotary.shape[3], 2)
-            rotary = torch.cat([still, rotary], dim=2)
-        return PositionSignal(additive, rotary)
-
-    def add_to(self, tokens: Tensor) -> Tensor:
-        """``tokens`` (B, N, D) plus the additive part."""
-        return tokens if self.additive is None else tokens + self.additive
-
-    def rotate(self, x_BHND: Tensor) -> Tensor:
-        """Queries or keys (B, H, N, D) turned by the rotary part, in float32 or better."""
-        return x_BHND if self.rotary is None else rotate_pairs(x_BHND, self.rotary)
-
-
-def rotate_pairs(x: Tensor, rotary: Tensor) -> Tensor:
-    """Turn channel pairs (2p, 2p + 1) of ``x`` (B, H, N, D) by the angles in ``rotary`` (B, 1 or H, N, P, 2).
-
-    RoFormer, arXiv:2104.09864, eq. 34. A complex product is the fastest eager form; written out, the same product
-    compiles into one kernel and takes any memory layout.
-    """
-    turned_channels = 2 * rotary.shape[-2]
-    pairs = x[..., :turned_channels].to(rotary.dtype).unflatten(-1, (-1, 2))
-    if not torch.compiler.is_compiling() and _can_be_complex(pairs) and _can_be_complex(rotary):
-        turned = torch.view_as_real(torch.view_as_complex(pairs) * torch.view_as_complex(rotary))
-    else:
-        (a, b), (cosine, sine) = pairs.unbind(-1), rotary.unbind(-1)
-        turned = torch.stack([a * cosine - b * sine, a * sine + b * cosine], dim=-1)
-    turned = turned.flatten(-2).to(x.dtype)
-    if turned_channels == x.shape[-1]:
-        return turned
-    return torch.cat([turned, x[..., turned_channels:]], dim=-1)
-
-
-def _can_be_complex(pairs: Tensor) -> bool:
-    """Whether a complex view exists: neighbouring pairs, even strides (an odd head width has odd ones)."""
-    return pairs.stride(-1) == 1 and all(step % 2 == 0 for step in (*pairs.stride()[:-1], pairs.storage_offset()))
+    formula: str
+    source: str
+    when: str
 
 
 class PositionalEncoding(nn.Module):
     """Turns token coordinates into a ``PositionSignal``. This base class is a true "none": no parameters, no signal.
+
+    A subclass says in ``signal`` what it computes; ``forward`` checks the input and keeps autocast away. Parameters and
+    buffers stay in float32 or better whatever the model is cast to: half precision merges neighbouring positions.
 
     Args:
         dim: token width.
@@ -88,10 +65,19 @@ class PositionalEncoding(nn.Module):
     """
 
     name: ClassVar[str] = "none"
+    about: ClassVar[About] = About(
+        formula=r"s(x, y) = \frac{q^\top k}{\sqrt d}",
+        source="Vaswani et al. 2017, arXiv:1706.03762, without positions",
+        when="As the arm that everything else must beat: the encoder sees a bag of patches.",
+    )
     defined_frames: ClassVar[tuple[Frame, ...]] = ALL_FRAMES
-    is_translation_invariant: ClassVar[bool] = False
-    """True if moving all tokens together changes no logit. The encoder then measures from the middle of each sample's
-    tokens, which keeps this exact in low precision and beside prefix tokens, which have no place to move."""
+    why_undefined: ClassVar[str] = ""
+    """Ends the error about a frame that is not among ``defined_frames``: why, and what to use."""
+    needs_layout: ClassVar[bool] = False
+    """True if it needs to know the tokens' grids, and not only where they are."""
+
+    tells_tokens_apart: ClassVar[bool] = True
+    """False if tokens of equal content may be alike although they lie in different places."""
 
     def __init__(self, *, dim: int, num_heads: int, frame: Frame | str) -> None:
         super().__init__()
@@ -103,21 +89,75 @@ class PositionalEncoding(nn.Module):
         self.dim, self.num_heads, self.frame = dim, num_heads, Frame.parse(frame)
         if self.frame not in self.defined_frames:
             names = ", ".join(f.value for f in self.defined_frames)
-            raise ValueError(f"encoding {self.name!r} is not defined in frame {self.frame.value!r}, only in {names}")
+            why = f": {self.why_undefined}" if self.why_undefined else ""
+            raise ValueError(
+                f"encoding {self.name!r} is not defined in frame {self.frame.value!r}, only in {names}{why}"
+            )
 
     @property
     def head_dim(self) -> int:
         return self.dim // self.num_heads
 
-    def forward(self, coords: Tensor) -> PositionSignal:
-        """Signal for ``coords`` (B, N, 3), or (B, N, 1) in frame "sequence", in the unit of ``frame``."""
-        self.check_coords(coords)
+    @property
+    def invariances(self) -> frozenset[Invariance]:
+        """Everything that changes no logit; what is not in here does change some."""
+        return frozenset(Invariance) if type(self) is PositionalEncoding else frozenset()
+
+    @property
+    def is_translation_invariant(self) -> bool:
+        """True if moving all tokens together changes no logit. The encoder then measures from the middle of each
+        sample's tokens, which keeps this exact in low precision and beside prefix tokens, which have no place to move.
+        """
+        return Invariance.TRANSLATION in self.invariances
+
+    def signal_macs(self, num_tokens: int) -> int:
+        """Multiply-accumulates of matrix products and convolutions, once per forward, for one sample."""
+        return 0
+
+    def layer_macs(self, num_tokens: int) -> int:
+        """Multiply-accumulates that each layer's attention does on top of ``medattn.layer_macs``, for one sample."""
+        return 0
+
+    def forward(self, coords: Tensor, layout: TokenLayout | None = None) -> PositionSignal:
+        """Signal for ``coords`` (B, N, 3), or (B, N, 1) in frame "sequence", in the unit of ``frame``.
+
+        Args:
+            layout: the grids that the tokens fill; None for scattered tokens.
+
+        Raises:
+            ValueError: for coordinates of another shape, a layout that does not fit them, or none where it is needed.
+            TypeError: for coordinates in half precision.
+        """
+        self._check(coords, layout)
+        with torch.autocast(coords.device.type, enabled=False):
+            return self.signal(coords, layout)
+
+    def signal(self, coords: Tensor, layout: TokenLayout | None) -> PositionSignal:
+        """What a subclass computes, from checked input and without autocast."""
         return PositionSignal()
 
-    def check_coords(self, coords: Tensor) -> None:
-        """Raise unless ``coords`` has the frame's shape and a dtype that keeps positions (float32, float64)."""
+    def _check(self, coords: Tensor, layout: TokenLayout | None) -> None:
         width = 1 if self.frame is Frame.SEQUENCE else 3
         if coords.ndim != 3 or coords.shape[-1] != width:
             raise ValueError(f"coords in frame {self.frame.value!r} must be (B, N, {width}), got {tuple(coords.shape)}")
         if coords.dtype not in (torch.float32, torch.float64):
             raise TypeError(f"coords must be float32 or float64 (bfloat16 merges neighbours), got {coords.dtype}")
+        if layout is None:
+            if self.needs_layout:
+                raise ValueError(f"encoding {self.name!r} needs the grids of the tokens: pass a TokenLayout as layout")
+        elif len(layout.shapes) != coords.shape[0] or max(layout.lengths) > coords.shape[1]:
+            raise ValueError(f"layout must fit coords {tuple(coords.shape)}, got token grids {layout.shapes}")
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        exact = {id(buffer) for buffer in self.buffers() if buffer.dtype == torch.float64}
+
+        def kept(tensor: Tensor) -> Tensor:
+            out = fn(tensor)
+            if not out.is_floating_point() or out.dtype == tensor.dtype:
+                return out
+            if id(tensor) in exact and out.device.type != "mps":  # that device has no float64
+                return tensor.to(out.device)
+            return out if out.dtype in (torch.float32, torch.float64) else tensor.to(out.device, torch.float32)
+
+        super()._apply(kept, recurse)
+        return self

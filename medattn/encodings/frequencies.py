@@ -8,14 +8,14 @@ an index arm and its mm twin therefore compute the same angles.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from medattn.coordinates import Frame
-from medattn.geometry.grid import as_spacing_mm
+from medattn.encodings.units import Millimetres
 
 
 def split_pairs(pairs: int, axes: int, *, owner: str, width: str) -> list[int]:
@@ -77,13 +77,15 @@ class AxialAngles(nn.Module):
         if frame is Frame.SEQUENCE:
             if not base > 1:
                 raise ValueError(f"base must be > 1, got {base!r}")
+            self.units = Millimetres(frame)
             frequency = float(base) ** (-torch.arange(pairs, dtype=torch.float64) / pairs)
         else:
             shortest, longest = checked_wavelengths_mm(wavelengths_mm)
             extent_mm = longest if reference_extent_mm is None else reference_extent_mm
-            units = _millimetres_per_unit(frame, reference_spacing_mm, extent_mm)
+            self.units = Millimetres(frame, reference_spacing_mm=reference_spacing_mm, reference_extent_mm=extent_mm)
+            factors = self.units.factors.tolist()
             banks = [
-                2 * math.pi * unit / log_spaced(shortest, longest, n) for unit, n in zip(units, counts, strict=True)
+                2 * math.pi * unit / log_spaced(shortest, longest, n) for unit, n in zip(factors, counts, strict=True)
             ]
             frequency = torch.cat(banks)
         axis = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
@@ -94,18 +96,7 @@ class AxialAngles(nn.Module):
         """Angles in radians, (B, N, P), in the dtype of ``coords`` (B, N, A)."""
         return coords[..., self.axis] * self.frequency.to(coords.dtype)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        exact = self.frequency
-        super()._apply(fn, recurse)
-        if self.frequency.dtype != exact.dtype:  # model.to(bfloat16) must not round the frequencies
-            kept = torch.float32 if self.frequency.device.type == "mps" else torch.float64
-            self.frequency = exact.to(self.frequency.device, kept)
-        return self
-
-
-def _millimetres_per_unit(frame: Frame, spacing_mm: Any, extent_mm: Any) -> tuple[float, float, float]:
-    if frame is Frame.INDEX:
-        return as_spacing_mm(spacing_mm, "reference_spacing_mm")
-    if frame is Frame.FRACTION:
-        return as_spacing_mm(extent_mm, "reference_extent_mm")
-    return 1.0, 1.0, 1.0
+    def vectors_mm(self) -> Tensor:
+        """(P, A): radians per mm along each axis, at the reference; each pair has one axis."""
+        axes = torch.eye(len(self.units.factors), dtype=self.frequency.dtype, device=self.frequency.device)
+        return axes[self.axis] * (self.frequency / self.units.factors[self.axis])[:, None]

@@ -50,16 +50,25 @@ def list_encodings() -> list[str]:
     return sorted(_discover())
 
 
+def encoding_class(name: str) -> type[PositionalEncoding]:
+    """The class that ``create_encoding`` builds: its frames, and what it says about itself.
+
+    Raises:
+        ValueError: for an unknown name; the known ones are listed.
+    """
+    encodings = _discover()
+    if name not in encodings:
+        raise ValueError(f"encoding must be one of {', '.join(sorted(encodings))}, got {name!r}")
+    return encodings[name]
+
+
 def create_encoding(name: str, *, dim: int, num_heads: int, frame: Frame | str, **options: Any) -> PositionalEncoding:
     """Build the encoding ``name`` for tokens of width ``dim``, ``num_heads`` heads and coordinates in ``frame``.
 
     Raises:
         ValueError: for an unknown name or option (the valid ones are listed), or a frame in which it is undefined.
     """
-    encodings = _discover()
-    if name not in encodings:
-        raise ValueError(f"encoding must be one of {', '.join(sorted(encodings))}, got {name!r}")
-    cls = encodings[name]
+    cls = encoding_class(name)
     known = [p for p in inspect.signature(cls.__init__).parameters if p not in ("self", "dim", "num_heads", "frame")]
     unknown = sorted(set(options) - set(known))
     if unknown:

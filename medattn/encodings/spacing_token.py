@@ -10,6 +10,21 @@ from torch import Tensor, nn
 
 from medattn.geometry.grid import VoxelGrid
 
+NUM_FEATURES = 12
+
+
+def spacing_features(grids: Sequence[VoxelGrid], reference_spacing_mm: float) -> Tensor:
+    """(B, 12) float64: log(spacing / reference) of the axes i, j, k, then the direction matrix row by row."""
+    rows = [torch.cat([(grid.spacing_mm / reference_spacing_mm).log(), grid.direction.flatten()]) for grid in grids]
+    return torch.stack(rows)
+
+
+def checked_reference_mm(value: float) -> float:
+    """``value`` as a positive spacing in mm."""
+    if not 0 < value < math.inf:
+        raise ValueError(f"reference_spacing_mm must be positive and finite, got {value!r}")
+    return float(value)
+
 
 class SpacingToken(nn.Module):
     """One extra token per volume that carries its voxel spacing and axis directions, as told by its grid.
@@ -24,17 +39,12 @@ class SpacingToken(nn.Module):
 
     def __init__(self, dim: int, *, reference_spacing_mm: float = 1.0) -> None:
         super().__init__()
-        if not 0 < reference_spacing_mm < math.inf:
-            raise ValueError(f"reference_spacing_mm must be positive and finite, got {reference_spacing_mm!r}")
-        self.reference_spacing_mm = float(reference_spacing_mm)
-        self.mlp = nn.Sequential(nn.Linear(12, dim), nn.GELU(), nn.Linear(dim, dim))
+        self.reference_spacing_mm = checked_reference_mm(reference_spacing_mm)
+        self.mlp = nn.Sequential(nn.Linear(NUM_FEATURES, dim), nn.GELU(), nn.Linear(dim, dim))
 
     def features(self, grids: Sequence[VoxelGrid]) -> Tensor:
-        """(B, 12) float64: log spacing ratios (i, j, k), then the direction matrix row by row."""
-        rows = [
-            torch.cat([(grid.spacing_mm / self.reference_spacing_mm).log(), grid.direction.flatten()]) for grid in grids
-        ]
-        return torch.stack(rows)
+        """(B, 12) float64, see ``spacing_features``."""
+        return spacing_features(grids, self.reference_spacing_mm)
 
     def forward(self, grids: Sequence[VoxelGrid]) -> Tensor:
         """(B, 1, dim) prefix token of each grid."""

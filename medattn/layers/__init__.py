@@ -1,6 +1,17 @@
 """Layers that the encoder is made of."""
 
 from medattn.layers.block import Block, SelfAttention
-from medattn.layers.patch_embed import PatchEmbed
+from medattn.layers.label_embed import LabelEmbed
+from medattn.layers.patch_embed import PatchEmbed, PatchEmbedding
+from medattn.layers.patch_embeddings import create_patch_embed
+from medattn.layers.physical_patch_embed import PhysicalPatchEmbed
 
-__all__ = ["Block", "PatchEmbed", "SelfAttention"]
+__all__ = [
+    "Block",
+    "LabelEmbed",
+    "PatchEmbed",
+    "PatchEmbedding",
+    "PhysicalPatchEmbed",
+    "SelfAttention",
+    "create_patch_embed",
+]

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from medattn.attention.functional import attend
-from medattn.encodings.base import PositionSignal
+from medattn.encodings.bias import Bias
+from medattn.encodings.signal import PositionSignal
 
 
 def _checked_probability(name: str, value: float) -> float:
     if not 0 <= value < 1:
         raise ValueError(f"{name} must be in [0, 1), got {value!r}")
     return value
+
+
+class AttentionInputs(NamedTuple):
+    """Queries and keys (B, H, N, D) as turned by positions, values (B, H, N, D), and what is added to the logits."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    bias: Bias | None
+    channels: tuple[Tensor, Tensor] | None
 
 
 class SelfAttention(nn.Module):
@@ -34,11 +47,17 @@ class SelfAttention(nn.Module):
 
     def forward(self, tokens: Tensor, signal: PositionSignal, mask: Tensor | None = None) -> Tensor:
         """(B, N, dim) -> (B, N, dim); ``mask`` is boolean, broadcastable to (B, H, N, N)."""
-        q, k, v = self.qkv(tokens).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         dropout = self.dropout if self.training else 0.0
-        mixed = attend(signal.rotate(q), signal.rotate(k), v, mask=mask, dropout=dropout)
+        q, k, v, bias, channels = self.project(tokens, signal)
+        mixed = attend(q, k, v, bias=bias, channels=channels, mask=mask, dropout=dropout)
         projected: Tensor = self.out(mixed.transpose(1, 2).flatten(-2))
         return projected
+
+    def project(self, tokens: Tensor, signal: PositionSignal) -> AttentionInputs:
+        """What ``attend`` is given for ``tokens`` (B, N, dim)."""
+        q, k, v = self.qkv(tokens).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        channels = None if signal.channels is None else (signal.channels.queries(q), signal.channels.keys(k.dtype))
+        return AttentionInputs(signal.rotate(q), signal.rotate(k), v, signal.bias, channels)
 
 
 class Block(nn.Module):

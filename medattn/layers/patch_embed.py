@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Hashable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from medattn.geometry.grid import Triple, as_triple
+from medattn.geometry.grid import Triple, VoxelGrid, as_triple
 
 
 def pad_to_patches(volume: Tensor, patch_size: Triple) -> Tensor:
@@ -16,7 +17,12 @@ def pad_to_patches(volume: Tensor, patch_size: Triple) -> Tensor:
     after = [-n % p for n, p in zip(volume.shape[-3:], patch_size, strict=True)]
     if not any(after):
         return volume
-    return F.pad(volume, (0, after[2], 0, after[1], 0, after[0]), mode="replicate")
+    if volume.is_floating_point():
+        return F.pad(volume, (0, after[2], 0, after[1], 0, after[0]), mode="replicate")
+    for axis, count in zip((-3, -2, -1), after, strict=True):  # that mode takes no integers
+        edge = volume.narrow(axis, -1, 1)
+        volume = torch.cat([volume, *[edge] * count], dim=axis)
+    return volume
 
 
 def to_patches(volume: Tensor, patch_size: Triple) -> Tensor:
@@ -33,7 +39,39 @@ def from_patches(patches: Tensor, token_shape: Triple, patch_size: Triple) -> Te
     return blocks.permute(0, 4, 1, 5, 2, 6, 3, 7).reshape(patches.shape[0], -1, i * p, j * q, k * r)
 
 
-class PatchEmbed(nn.Module):
+class PatchEmbedding(nn.Module):
+    """What makes tokens of volumes: a vector for each patch of a size that may depend on the volume's grid.
+
+    Attributes:
+        dim: token width.
+        in_channels: C of the volumes.
+    """
+
+    dim: int
+    in_channels: int
+
+    @abstractmethod
+    def patch_size_on(self, grid: VoxelGrid) -> Triple:
+        """Voxels per patch of a volume on ``grid``."""
+
+    def batch_key(self, grid: VoxelGrid) -> Hashable:
+        """Volumes of one shape whose grids have equal keys can be embedded in one call."""
+        return None
+
+    @abstractmethod
+    def forward(self, volume: Tensor, grid: VoxelGrid | None = None) -> Tensor:
+        """(B, C, I, J, K) of any size, all on grids like ``grid`` -> (B, N, dim), tokens in raster order."""
+
+
+def check_volume(volume: Tensor, in_channels: int, weight: Tensor) -> None:
+    """Raises a ValueError for another shape than (B, C, I, J, K), a TypeError for a dtype that does not fit."""
+    if volume.ndim != 5 or volume.shape[1] != in_channels:
+        raise ValueError(f"volume must be (B, {in_channels}, I, J, K), got {tuple(volume.shape)}")
+    if volume.dtype != weight.dtype and not torch.is_autocast_enabled(volume.device.type):
+        raise TypeError(f"volume must be {weight.dtype} like the model's weights, got {volume.dtype}")
+
+
+class PatchEmbed(PatchEmbedding):
     """Linear embedding of non-overlapping voxel patches (the same map as a strided convolution).
 
     Args:
@@ -45,15 +83,14 @@ class PatchEmbed(nn.Module):
     def __init__(self, in_channels: int, dim: int, patch_size: int | Sequence[int]) -> None:
         super().__init__()
         self.patch_size = as_triple(patch_size, "patch_size", minimum=1)
-        self.in_channels = in_channels
+        self.in_channels, self.dim = in_channels, dim
         self.projection = nn.Linear(in_channels * self.patch_size[0] * self.patch_size[1] * self.patch_size[2], dim)
 
-    def forward(self, volume: Tensor) -> Tensor:
+    def patch_size_on(self, grid: VoxelGrid) -> Triple:
+        return self.patch_size
+
+    def forward(self, volume: Tensor, grid: VoxelGrid | None = None) -> Tensor:
         """(B, C, I, J, K) of any size -> (B, N, dim), N = ceil(I/p0) ceil(J/p1) ceil(K/p2)."""
-        if volume.ndim != 5 or volume.shape[1] != self.in_channels:
-            raise ValueError(f"volume must be (B, {self.in_channels}, I, J, K), got {tuple(volume.shape)}")
-        wanted = self.projection.weight.dtype
-        if volume.dtype != wanted and not torch.is_autocast_enabled(volume.device.type):
-            raise TypeError(f"volume must be {wanted} like the model's weights, got {volume.dtype}")
+        check_volume(volume, self.in_channels, self.projection.weight)
         tokens: Tensor = self.projection(to_patches(pad_to_patches(volume, self.patch_size), self.patch_size))
         return tokens

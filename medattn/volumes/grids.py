@@ -38,8 +38,6 @@ def read_grid(source: Source) -> VoxelGrid:
     """
     if source.problem:
         raise VolumeError(source.problem)
-    if source.labels:
-        return load_volume(source.files or source.path, labels=True, series=source.series or None).grid
     kind = "dicom" if source.files or source.series else format_of(source.path)
     if kind == "dicom":
         return _dicom_grid(source.files or source.path, source.series or None)
@@ -66,6 +64,8 @@ def _metaimage_grid(path: Path) -> VoxelGrid:
 def _dicom_grid(path: Path | Sequence[Path], series: str | None) -> VoxelGrid:
     with open_files(path, MAX_BYTES) as found:
         headers, _ = choose_series(found, series)
+        if headers[0].is_segmentation:  # where its slices are is spread over its frames
+            return load_volume(path, labels=True, series=series).grid
         form = one_format(headers)
         planes = [frame.plane for header in headers for frame in frames_of(header)]
     stack = stack_planes(planes, (form.columns, form.rows))

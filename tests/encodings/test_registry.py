@@ -45,12 +45,12 @@ def test_the_none_arm_is_nothing_at_all() -> None:
 def test_fixed_encodings_have_buffers_and_no_parameters(name: str, frame: Frame) -> None:
     encoding = create_encoding(name, frame=frame, **SIZES)
     assert list(encoding.parameters()) == []
-    assert [name for name, _ in encoding.named_buffers()] == ["angles.axis", "angles.frequency"]
+    assert [name for name, _ in encoding.named_buffers()] == ["angles.axis", "angles.frequency", "angles.units.factors"]
     assert encoding.state_dict() == {}  # they follow from the options, so a checkpoint need not carry them
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"encoding must be one of none, .*rotary_axial, .*sincos.*, got 'sinus'"):
+    with pytest.raises(ValueError, match=r"encoding must be one of .*none, .*rotary_axial, .*sincos.*, got 'sinus'"):
         create_encoding("sinus", frame="mm", **SIZES)
 
 

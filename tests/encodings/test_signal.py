@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from medattn import PositionSignal
-from medattn.encodings.base import rotate_pairs
+from medattn.encodings.turning import rotate_pairs
 
 
 def rotary_of(angles: Tensor) -> Tensor:

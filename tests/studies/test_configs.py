@@ -8,6 +8,7 @@ from omegaconf.errors import ConfigKeyError
 
 from medattn.coordinates import Frame
 from medattn.encodings import list_encodings
+from medattn.encodings.registry import encoding_class
 from medattn.studies.build import build_acquisitions, build_model
 from medattn.studies.config import register_schema
 from medattn.studies.plan import run_config
@@ -25,7 +26,10 @@ def composed(*overrides):
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_every_config_composes_and_its_model_and_acquisitions_can_be_built(choice):
-    config = run_config(composed(choice))
+    group, name = choice.split("=")
+    frames = list(encoding_class(name).defined_frames) if group == "encoding" else [Frame.MM]
+    frame = Frame.MM if Frame.MM in frames else frames[0]
+    config = run_config(composed(choice, f"frame={frame.value}") if group != "frame" else composed(choice))
     assert sum(p.numel() for p in build_model(config, 16, 0).parameters()) > 0
     assert build_acquisitions(config["evaluation"])
 
