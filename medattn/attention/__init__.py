@@ -1,7 +1,19 @@
-"""Attention as functions, its masks and its cost."""
+"""Attention as functions, its masks, its backends and its cost."""
 
+from medattn.attention.backends import BackendChoice, choose_backend, record_backends
 from medattn.attention.cost import LayerMacs, layer_macs
 from medattn.attention.functional import attend, attention_weights
-from medattn.attention.masks import causal_mask, padding_mask
+from medattn.attention.masks import axis_causal_mask, causal_mask, padding_mask
 
-__all__ = ["LayerMacs", "attend", "attention_weights", "causal_mask", "layer_macs", "padding_mask"]
+__all__ = [
+    "BackendChoice",
+    "LayerMacs",
+    "attend",
+    "attention_weights",
+    "axis_causal_mask",
+    "causal_mask",
+    "choose_backend",
+    "layer_macs",
+    "padding_mask",
+    "record_backends",
+]

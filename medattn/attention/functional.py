@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
-from medattn.attention.masks import causal_mask
-from medattn.encodings.bias import Bias
+from medattn.attention.backends import Backend, choose_backend, note_choice
+from medattn.attention.blocked import QUERIES, blocked_attention
+from medattn.attention.checks import check_arguments
+from medattn.attention.masks import combined_mask, shielded, spoil
+from medattn.encodings.bias import Bias, TableBias
 
-Backend = Literal["auto", "fused", "reference"]
+Channels = tuple[Tensor, Tensor]
 
 
 def attend(
@@ -21,18 +24,20 @@ def attend(
     v: Tensor,
     *,
     bias: Tensor | Bias | None = None,
-    channels: tuple[Tensor, Tensor] | None = None,
+    channels: Channels | None = None,
     mask: Tensor | None = None,
     causal: bool = False,
     temperature: float = 1.0,
     dropout: float = 0.0,
     backend: Backend = "auto",
 ) -> Tensor:
-    """softmax(q k^T / (sqrt(D) temperature) + bias, over the allowed memories) v.
+    """softmax(q k^T / (sqrt(D) temperature) + bias + channels, over the allowed memories) v.
 
     Args:
         q: (B, H, N, D); k: (B, H, M, D); v: (B, H, M, E). E need not equal D.
-        bias: added to the logits, broadcastable to (B, H, N, M).
+        bias: added to the logits, a tensor broadcastable to (B, H, N, M), or a ``Bias``, which is never stored whole.
+        channels: extra channels (B, H, N, C) of queries and (B or 1, H or 1, M, C) of keys, whose inner product is
+            added to the logits, whatever D and temperature.
         mask: boolean, broadcastable to (B, H, N, M); True = may attend. A query that may attend to nothing gives 0,
             with finite gradients. What is stored at a memory has no effect, NaN and inf included, on the queries that
             may not attend to it.
@@ -40,7 +45,9 @@ def attend(
         temperature: divides the logits before the bias; the weights maximise sum(a s) + temperature x entropy(a)
             for s = q k^T / sqrt(D).
         dropout: probability of dropping a weight. The caller passes 0 outside training.
-        backend: "fused" is ``scaled_dot_product_attention``, "reference" the written-out softmax; "auto" is fused.
+        backend: "fused" is ``scaled_dot_product_attention``, "blocked" takes queries block by block, so that no
+            (H, N, M) exists forward or backward, "reference" is the written-out softmax; "auto" chooses, and
+            ``choose_backend`` and ``record_backends`` tell what and why.
 
     Returns:
         (B, H, N, E).
@@ -48,83 +55,166 @@ def attend(
     Raises:
         ValueError: for shapes that do not fit (both are named), a non-boolean mask, or bad settings.
     """
-    if isinstance(bias, Bias):
-        bias = bias.dense()
-    if channels is not None:
-        extra = (channels[0] @ channels[1].mT).to(q.dtype)
-        bias = extra if bias is None else bias + extra
-    scale = _checked_scale(q, k, bias, mask, temperature)
-    if v.shape[-2] != k.shape[-2]:
-        raise ValueError(f"k and v must have as many memories, got k {tuple(k.shape)} and v {tuple(v.shape)}")
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout must be in [0, 1), got {dropout!r}")
-    if backend not in ("auto", "fused", "reference"):
-        raise ValueError(f"backend must be auto, fused or reference, got {backend!r}")
-    k, spoilt_by_k = _shielded(k, mask, causal, q)
-    v, spoilt_by_v = _shielded(v, mask, causal, q)
-    if backend == "reference":
-        out = F.dropout(_weights(q, k, bias, mask, causal, scale), dropout) @ v
-    elif mask is None and bias is None:
-        out = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal, scale=scale)
+    check_arguments(q, k, v, bias, channels, mask, temperature, dropout)
+    choice = choose_backend(bias, dropout, backend)
+    note_choice(choice)
+    k, spoilt_by_k = shielded(k, mask, causal, q)
+    v, spoilt_by_v = shielded(v, mask, causal, q)
+    q, k, scale = _with_channels(q, k, channels, temperature)
+    width = v.shape[-1]
+    if choice.name == "reference":
+        weights = F.dropout(_weights(q, k, _dense(bias), mask, causal, scale), dropout)
+        out = (weights @ v.to(weights.dtype)).to(v.dtype)
     else:
-        attn_mask, empty = _fused_mask(bias, mask, causal, q, k)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, dropout_p=dropout, scale=scale)
-        out = out.masked_fill(empty, 0.0)
-    return _spoil(_spoil(out, spoilt_by_k), spoilt_by_v)
+        q, k, v = _of_one_width(q, k, v)
+        if choice.name == "fused":
+            out = _fused(q, k, v, _dense(bias), mask, causal, scale, dropout)
+        elif isinstance(bias, TableBias) and dropout == 0:
+            out = _from_table(q, k, v, bias, mask, causal, scale)
+        else:
+            out = _in_blocks(q, k, v, bias, mask, causal, scale, dropout)
+        out = out[..., :width]
+    return spoil(spoil(out, spoilt_by_k), spoilt_by_v)
 
 
 def attention_weights(
     q: Tensor,
     k: Tensor,
     *,
-    bias: Tensor | None = None,
+    bias: Tensor | Bias | None = None,
+    channels: Channels | None = None,
     mask: Tensor | None = None,
     causal: bool = False,
     temperature: float = 1.0,
+    queries: Tensor | None = None,
 ) -> Tensor:
-    """The weights (B, H, N, M) that ``attend`` uses, same arguments; a row without an allowed memory is all 0."""
-    scale = _checked_scale(q, k, bias, mask, temperature)
-    k, spoilt = _shielded(k, mask, causal, q)
-    return _spoil(_weights(q, k, bias, mask, causal, scale), spoilt)
+    """The weights (B, H, N, M) that ``attend`` uses, same arguments; a row without an allowed memory is all 0.
+
+    Args:
+        queries: numbers (n,) of the queries to give the weights of, (B, H, n, M), without computing others.
+    """
+    check_arguments(q, k, None, bias, channels, mask, temperature, 0.0)
+    k, spoilt = shielded(k, mask, causal, q)
+    allowed = combined_mask(mask, causal, q, k) if mask is not None or causal else None
+    q, k, scale = _with_channels(q, k, channels, temperature)
+    if queries is None:
+        return spoil(_weights(q, k, _dense(bias), allowed, False, scale).to(q.dtype), spoilt)
+    some, own = _rows(bias, allowed, queries, k.shape[2])
+    weights = _weights(q[:, :, queries], k, some, own, False, scale).to(q.dtype)
+    return spoil(weights, None if spoilt is None else spoilt[..., queries, :])
+
+
+def _dense(bias: Tensor | Bias | None) -> Tensor | None:
+    return bias.dense() if isinstance(bias, Bias) else bias
+
+
+def _with_channels(q: Tensor, k: Tensor, channels: Channels | None, temperature: float) -> tuple[Tensor, Tensor, float]:
+    """Queries and keys with the extra channels, and the scale of their product.
+
+    The extra ones are multiplied by a power of two, which rounds nothing, and the others by what is then missing.
+    """
+    root = math.sqrt(q.shape[-1]) * temperature
+    if channels is None:
+        return q, k, 1.0 / root
+    power = 2.0 ** round(math.log2(root))
+    extra_q, extra_k = channels[0].to(q.dtype) * power, channels[1].to(k.dtype)
+    extra_k = extra_k.expand(*k.shape[:2], *extra_k.shape[2:])
+    return torch.cat([q * (power / root), extra_q], -1), torch.cat([k, extra_k], -1), 1.0 / power
+
+
+def _of_one_width(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Padded with zeros to one width: kernels for unequal ones are many times slower."""
+    width = max(q.shape[-1], v.shape[-1])
+    q, k, v = (x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1])) for x in (q, k, v))
+    return q, k, v
+
+
+def _fused(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    mask: Tensor | None,
+    causal: bool,
+    scale: float,
+    dropout: float,
+) -> Tensor:
+    if mask is None and bias is None:
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal, scale=scale)
+    attn_mask, empty = _fused_mask(bias, mask, causal, q, k)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, dropout_p=dropout, scale=scale)
+    return out.masked_fill(empty, 0.0)
+
+
+def _from_table(
+    q: Tensor, k: Tensor, v: Tensor, bias: TableBias, mask: Tensor | None, causal: bool, scale: float
+) -> Tensor:
+    if mask is not None:
+        mask = mask[(None,) * (4 - mask.ndim)]
+        mask = mask.expand(*mask.shape[:3], k.shape[2])
+    sizes = [n for shape in bias.shapes for n in shape]
+    out: Tensor = blocked_attention(q, k, v, list(bias.tables), sizes, bias.prefix, mask, causal, scale)[0]
+    return out
+
+
+def _in_blocks(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | Bias | None,
+    mask: Tensor | None,
+    causal: bool,
+    scale: float,
+    dropout: float,
+) -> Tensor:
+    """Fused attention of some queries at a time, computed again in the backward pass."""
+
+    def block(q_block: Tensor, k: Tensor, v: Tensor, queries: Tensor) -> Tensor:
+        allowed = combined_mask(mask, causal, q, k) if mask is not None or causal else None
+        some, own = _rows(bias, allowed, queries, k.shape[2])
+        return _fused(q_block, k, v, some, own, False, scale, dropout)
+
+    numbers = torch.arange(q.shape[2], device=q.device)
+    outs = [
+        checkpoint(block, q[:, :, part], k, v, part, use_reentrant=False, preserve_rng_state=dropout > 0)
+        for part in numbers.split(QUERIES)
+    ]
+    return torch.cat(outs, dim=2)
+
+
+def _rows(
+    bias: Tensor | Bias | None, allowed: Tensor | None, queries: Tensor, memories: int
+) -> tuple[Tensor | None, Tensor | None]:
+    """Bias and mask of some queries."""
+    if isinstance(bias, Bias):
+        return bias.pairs(queries, torch.arange(memories, device=queries.device)), _some_rows(allowed, queries)
+    return _some_rows(bias, queries), _some_rows(allowed, queries)
+
+
+def _some_rows(x: Tensor | None, queries: Tensor) -> Tensor | None:
+    """Rows of what is broadcastable to (B, H, N, M)."""
+    if x is None or x.ndim < 2 or x.shape[-2] == 1:
+        return x
+    return x[..., queries, :]
 
 
 def _weights(q: Tensor, k: Tensor, bias: Tensor | None, mask: Tensor | None, causal: bool, scale: float) -> Tensor:
-    """The written-out softmax, for shielded keys."""
-    logits = q @ k.transpose(-2, -1) * scale
+    """The written-out softmax, for shielded keys, in float32 or better."""
+    work = torch.promote_types(q.dtype, torch.float32)
+    logits = q.to(work) @ k.to(work).mT * scale
     if bias is None and mask is None and not causal:
         return logits.softmax(-1)
     if bias is not None:
         logits = logits + bias.to(logits.dtype)
     if mask is not None or causal:
-        logits = logits.masked_fill(~_combined(mask, causal, q, k), -math.inf)
+        logits = logits.masked_fill(~combined_mask(mask, causal, q, k), -math.inf)
     logits, empty = _without_empty_rows(logits)
     return logits.softmax(-1).masked_fill(empty, 0.0)
 
 
-def _checked_scale(q: Tensor, k: Tensor, bias: Tensor | None, mask: Tensor | None, temperature: float) -> float:
-    if q.shape[-1] != k.shape[-1]:
-        raise ValueError(f"q and k must have the same width, got {q.shape[-1]} (q) and {k.shape[-1]} (k)")
-    if q.ndim != k.ndim or any(a != b and 1 not in (a, b) for a, b in zip(q.shape[:-2], k.shape[:-2], strict=True)):
-        raise ValueError(f"q and k must have the same batch and heads, got q {tuple(q.shape)} and k {tuple(k.shape)}")
-    if mask is not None and mask.dtype != torch.bool:
-        raise ValueError(f"mask must be boolean (True = may attend), got {mask.dtype}")
-    logits = (*map(max, zip(q.shape[:-2], k.shape[:-2], strict=True)), q.shape[-2], k.shape[-2])
-    for name, x in (("bias", bias), ("mask", mask)):
-        if x is not None and not _fits(tuple(x.shape), logits):
-            raise ValueError(f"{name} must be broadcastable to the logits' shape {logits}, got {tuple(x.shape)}")
-    if not 0 < temperature < math.inf:
-        raise ValueError(f"temperature must be positive and finite, got {temperature!r}")
-    return 1.0 / (math.sqrt(q.shape[-1]) * temperature)
-
-
-def _fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    inner = target[len(target) - len(shape) :]
-    return len(shape) <= len(target) and all(a in (1, b) for a, b in zip(shape, inner, strict=True))
-
-
 def _fused_mask(bias: Tensor | None, mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     """(mask or bias in which every row allows something, rows that do not): keeps softmax and its gradient finite."""
-    allowed = _combined(mask, causal, q, k) if mask is not None or causal else None
+    allowed = combined_mask(mask, causal, q, k) if mask is not None or causal else None
     if bias is None:
         assert allowed is not None
         empty = ~allowed.any(-1, keepdim=True)
@@ -137,35 +227,3 @@ def _without_empty_rows(logits: Tensor) -> tuple[Tensor, Tensor]:
     """(``logits`` with 0 in rows that are -inf throughout, which rows (..., 1) those are)."""
     empty = (logits == -math.inf).all(-1, keepdim=True)
     return logits.masked_fill(empty, 0.0), empty
-
-
-def _combined(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> Tensor:
-    """``mask`` and the causal one together, of rank 2 or more."""
-    if mask is not None and not causal:
-        return torch.atleast_2d(mask)
-    lower = causal_mask(q.shape[-2], k.shape[-2], device=q.device)
-    return lower if mask is None else torch.atleast_2d(mask) & lower
-
-
-def _shielded(x: Tensor, mask: Tensor | None, causal: bool, q: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Memories ``x`` (B, H, M, D) that cannot spoil queries which may not attend to them: 0 x NaN is NaN.
-
-    A mask that is the same for all queries zeroes the memories that it excludes. Where it differs, what is not finite
-    is zeroed, and the second result (B, H, N, 1) says which queries may attend to such a memory, to be spoilt after.
-    """
-    if not causal and (mask is None or mask.ndim < 2 or mask.shape[-2] == 1):
-        used = None if mask is None else torch.atleast_2d(mask).transpose(-2, -1)
-        return x if used is None else torch.where(used, x, x.new_zeros(())), None
-    finite = x.isfinite()
-    bad = ~finite.all(-1)
-    if mask is None:  # causal alone: without an (N, M) table
-        last = torch.arange(q.shape[-2], device=x.device).clamp(max=x.shape[-2] - 1)
-        spoilt = (bad.cumsum(-1) > 0)[..., last]
-    else:
-        spoilt = (_combined(mask, causal, q, x) & bad[..., None, :]).any(-1)
-    return torch.where(finite, x, x.new_zeros(())), spoilt[..., None]
-
-
-def _spoil(x: Tensor, spoilt: Tensor | None) -> Tensor:
-    """What attention would give the queries that do attend to a memory which is not finite."""
-    return x if spoilt is None else x.masked_fill(spoilt, math.nan)
