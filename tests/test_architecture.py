@@ -24,6 +24,7 @@ BESIDE = {
 
 OUTERMOST = {
     "integrations": {"geometry", "volumes"},
+    "inspect": {"geometry", "coordinates", "encodings", "attention", "layers", "encoder", "models", "volumes"},
     "catalogue": {"geometry", "coordinates", "encodings", "attention", "studies"},
     "cli": {"geometry", "coordinates", "encodings", "volumes", "studies"},
     "__main__": {"cli"},

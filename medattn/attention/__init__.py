@@ -1,12 +1,14 @@
 """Attention as functions, its masks, its backends and its cost."""
 
 from medattn.attention.backends import BackendChoice, choose_backend, record_backends
+from medattn.attention.cache import KVCache
 from medattn.attention.cost import LayerMacs, layer_macs
 from medattn.attention.functional import attend, attention_weights
 from medattn.attention.masks import axis_causal_mask, causal_mask, padding_mask
 
 __all__ = [
     "BackendChoice",
+    "KVCache",
     "LayerMacs",
     "attend",
     "attention_weights",

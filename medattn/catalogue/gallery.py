@@ -71,7 +71,7 @@ def _draw_pair(name: str, pair: tuple[Axes, Axes]) -> None:
             mean = logits.mean(0)
             panel.plot(displacements, mean, label=f"slices of {spacing_mm:g} mm", **style)  # type: ignore[arg-type]
             low, high = min(low, float(mean.min())), max(high, float(mean.max()))
-    margin = max(0.08 * (high - low), 1e-9)
+    margin = 0.08 * (high - low) if high - low > 1e-9 else 1.0
     for panel in pair:
         panel.set_ylim(low - margin, high + margin)
         panel.set_xlim(-EXTENT_MM / 2, EXTENT_MM / 2)

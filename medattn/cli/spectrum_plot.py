@@ -12,7 +12,8 @@ from matplotlib.patches import Patch
 
 from medattn.cli.inspect_text import number
 from medattn.cli.spectrum_report import AXES, Group, Report
-from medattn.encodings.spectrum import DEAD_EXTENTS, Verdict
+from medattn.encodings.bands import Verdict
+from medattn.encodings.spectrum import DEAD_EXTENTS
 from medattn.studies.figure_style import GREY, OKABE_ITO, STYLE, render
 
 _MOST_ROWS = 24

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from medattn.cli.inspect_text import number, shown
 from medattn.coordinates import Frame
 from medattn.encodings import PositionalEncoding, create_encoding
-from medattn.encodings.spectrum import Band, Counts, Spectrum, Wavelengths, diagnose_spectrum
+from medattn.encodings.bands import Band, Counts, Spectrum, Wavelengths
+from medattn.encodings.spectrum import diagnose_spectrum
 from medattn.geometry import VoxelGrid
 from medattn.geometry.grid import Triple, as_triple
 

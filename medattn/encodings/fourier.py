@@ -76,6 +76,10 @@ class FourierEncoding(PositionalEncoding):
         if hidden_dim is not None:
             self.mlp = Perceptron((2 * (dim // 2), checked_hidden_dim(hidden_dim), dim))
 
+    def frequency_vectors_mm(self) -> Tensor:
+        """(P, A): radians per mm along each axis of the frame, at the reference."""
+        return 2 * math.pi * self.frequencies_per_mm
+
     def signal(self, coords: Tensor, layout: TokenLayout | None) -> PositionSignal:
         """Additive signal (B, N, dim)."""
         cycles = self.units(coords) @ self.frequencies_per_mm.to(coords.dtype).mT

@@ -75,6 +75,11 @@ class RotaryDinoEncoding(PositionalEncoding):
     def invariances(self) -> frozenset[Invariance]:
         return frozenset({Invariance.TRANSLATION})
 
+    def frequency_vectors_per_unit(self) -> Tensor:
+        """(P, 3): radians per field of view along each axis, as in eval."""
+        along = torch.eye(3, dtype=torch.float64, device=self.get_buffer("axis").device)[self.get_buffer("axis")]
+        return along * (4 * math.pi / self.get_buffer("periods"))[:, None]
+
     def signal(self, coords: Tensor, layout: TokenLayout | None) -> PositionSignal:
         """Rotary signal (B, 1, N, head_dim // 2, 2)."""
         places = self._changed(2 * coords) if self.training else 2 * coords

@@ -14,14 +14,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from medattn.coordinates import Frame, token_steps
+from medattn.encodings.bands import Band, HasFrequencies, HasFrequenciesPerUnit, Spectrum, Verdict, Wavelengths
 from medattn.encodings.base import PositionalEncoding
 from medattn.encodings.units import Millimetres
 from medattn.geometry.grid import VoxelGrid, as_triple
@@ -33,86 +31,6 @@ _ROUNDING = 1e-9
 """Relative: a wavelength of exactly twice the pitch, or four fields of view, is still useful."""
 
 
-class Verdict(StrEnum):
-    """What a band can do on a scan."""
-
-    ALIASED = "aliased"
-    USEFUL = "useful"
-    DEAD = "dead"
-
-
-class Counts(NamedTuple):
-    """How many bands are what."""
-
-    aliased: int
-    useful: int
-    dead: int
-
-
-class Wavelengths(NamedTuple):
-    """A range of wavelengths in mm, as the option ``wavelengths_mm`` of an encoding takes it."""
-
-    shortest: float
-    longest: float
-
-
-@runtime_checkable
-class HasFrequencies(Protocol):
-    """An encoding that is made of sines, or turns, of fixed or learned frequencies."""
-
-    def frequency_vectors_mm(self) -> Tensor:
-        """(P, A), or (H, P, A) if heads differ: radians per mm along each axis of the frame, at the reference."""
-
-
-@dataclass(frozen=True)
-class Band:
-    """One frequency vector on one scan.
-
-    Attributes:
-        grid: number of the scan among the grids.
-        head: None if all heads are alike.
-        pair: number of the channel pair.
-        direction: unit vector along the frame's axes; zeros for a frequency of 0.
-        wavelength_mm: in mm on this scan, also where the frame counts voxels; inf for a frequency of 0.
-        pitch_mm: the farthest that two neighbouring tokens are apart along the direction; 0 if no two are.
-        extent_mm: length of the field of view along the direction; axes of a single token do not count.
-    """
-
-    grid: int
-    head: int | None
-    pair: int
-    direction: tuple[float, ...]
-    wavelength_mm: float
-    pitch_mm: float
-    extent_mm: float
-    verdict: Verdict
-
-    @property
-    def axis(self) -> int | None:
-        """The axis that the band runs along; None if it runs along none."""
-        along = [a for a, part in enumerate(self.direction) if abs(part) > 1 - 1e-9]
-        return along[0] if along else None
-
-
-@dataclass(frozen=True)
-class Spectrum:
-    """What the bands of an encoding are on a set of scans.
-
-    Attributes:
-        bands: scan by scan, in it head by head, in it pair by pair.
-        recommended_mm: what the encoding's ``wavelengths_mm`` should be for these scans; None if their tokens are so
-            coarse that no wavelength is useful on all of them. See ``recommended_wavelengths_mm``.
-    """
-
-    bands: tuple[Band, ...]
-    recommended_mm: Wavelengths | None
-
-    def counts(self, *, grid: int | None = None, axis: int | None = None) -> Counts:
-        """How many bands are aliased, useful and dead: in all, or on one scan, along one axis, or both."""
-        verdicts = [b.verdict for b in self.bands if grid in (None, b.grid) and axis in (None, b.axis)]
-        return Counts(*(verdicts.count(verdict) for verdict in Verdict))
-
-
 def diagnose_spectrum(
     encoding: PositionalEncoding | Sequence[float], grids: Sequence[VoxelGrid], *, patch_size: int | Sequence[int]
 ) -> Spectrum:
@@ -122,7 +40,8 @@ def diagnose_spectrum(
     is then another one on each scan.
 
     Args:
-        encoding: one with ``frequency_vectors_mm``; or wavelengths in mm, taken along each array axis (frame "mm").
+        encoding: one with ``frequency_vectors_mm`` or ``frequency_vectors_per_unit``; or wavelengths in mm, taken along
+            each array axis (frame "mm").
         grids: the whole volumes, not their tokens.
 
     Raises:
@@ -138,8 +57,9 @@ def diagnose_spectrum(
     for number, grid in enumerate(grids):
         steps, edges = _steps_and_edges(grid, patch, frame)
         unit_mm = _unit_mm(grid, frame)
-        bands += _bands(number, vectors * factors / unit_mm, steps * unit_mm, edges * unit_mm)
-        ranges.append((steps * factors, edges * factors))
+        bands += _bands(number, vectors / unit_mm, steps * unit_mm, edges * unit_mm)
+        reference = unit_mm if factors is None else factors
+        ranges.append((steps * reference, edges * reference))
     return Spectrum(tuple(bands), recommended_wavelengths_mm(*zip(*ranges, strict=True)))
 
 
@@ -164,19 +84,23 @@ def rope_wavelengths(pairs: int, *, base: float = 10000.0) -> list[float]:
     return [2 * math.pi * base ** (i / pairs) for i in range(pairs)]
 
 
-def _frequencies(encoding: PositionalEncoding | Sequence[float]) -> tuple[Frame, Tensor, Tensor]:
-    """(frame, radians per reference mm (H or 1, P, A), reference mm per unit of the frame (A,)), float64."""
+def _frequencies(encoding: PositionalEncoding | Sequence[float]) -> tuple[Frame, Tensor, Tensor | None]:
+    """(frame, radians per unit of it (H or 1, P, A), reference mm per unit (A,) if it has any), float64."""
     if not isinstance(encoding, PositionalEncoding):
         return Frame.MM, _along_each_axis(encoding), torch.ones(3, dtype=torch.float64)
-    if not isinstance(encoding, HasFrequencies):
+    if not isinstance(encoding, HasFrequencies | HasFrequenciesPerUnit):
         raise ValueError(f"encoding must be made of frequencies to have a spectrum, got {encoding.name!r}")
     if encoding.frame is Frame.SEQUENCE:
         raise ValueError(
             "encoding must be in a frame of space, got 'sequence': there, neighbours of two axes lie whole rows apart"
         )
-    vectors = encoding.frequency_vectors_mm().detach().double().cpu()
-    units = [module for module in encoding.modules() if isinstance(module, Millimetres)]
-    factors = units[0].factors.double().cpu() if units else torch.ones(vectors.shape[-1], dtype=torch.float64)
+    if isinstance(encoding, HasFrequenciesPerUnit):
+        vectors, factors = encoding.frequency_vectors_per_unit(), None
+    else:
+        units = next(module for module in encoding.modules() if isinstance(module, Millimetres))
+        factors = units.factors.double().cpu()
+        vectors = encoding.frequency_vectors_mm().double().cpu() * factors
+    vectors = vectors.detach().double().cpu()
     return encoding.frame, vectors if vectors.ndim == 3 else vectors[None], factors
 
 

@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from medattn import VoxelGrid, create_encoding, token_coordinates
+from medattn import TokenLayout, VoxelGrid, create_encoding, token_coordinates
 from medattn.coordinates import Frame
+from medattn.encodings.bands import Counts, Verdict
 from medattn.encodings.base import PositionalEncoding
 from medattn.encodings.frequencies import log_spaced
-from medattn.encodings.spectrum import Counts, Verdict, diagnose_spectrum, rope_wavelengths
+from medattn.encodings.spectrum import diagnose_spectrum, rope_wavelengths
 from medattn.encodings.units import Millimetres
 from tests.geometry.grids import random_grid
 
@@ -216,3 +217,40 @@ def test_frequency_vectors_give_the_angles(name: str, frame: Frame) -> None:
     units = Millimetres(frame, reference_spacing_mm=(1, 2, 3), reference_extent_mm=(90, 80, 70))
     expected = encoding.angles(coords)
     torch.testing.assert_close(units(coords) @ encoding.frequency_vectors_mm().T, expected)
+
+
+@pytest.mark.parametrize("name", ["rotary_extent", "rotary_mixed", "fourier", "rotary_dino"])
+def test_frequencies_of_others_are_those_of_their_signals(name: str) -> None:
+    """A pair of a token that is moved by t turns by vector . t."""
+    encoding = create_encoding(name, dim=36, num_heads=2, frame="fraction").eval()
+    vectors = getattr(encoding, "frequency_vectors_mm", None) or encoding.frequency_vectors_per_unit
+    reference = 250.0 if name != "rotary_dino" else 1.0
+    step = torch.tensor([0.001, -0.002, 0.0015], dtype=torch.float64)
+    coords = torch.stack([torch.zeros(3, dtype=torch.float64), step])[None]
+    layout = TokenLayout(((2, 1, 1),), 1e-6 * torch.eye(3, dtype=torch.float64)[None])
+    signal = encoding(coords, layout)
+    if signal.rotary is not None:
+        found = torch.atan2(signal.rotary[..., 1], signal.rotary[..., 0])[0, :, 1]  # (1 or H, P)
+    else:
+        cosine, sine = signal.additive[0, 1].chunk(2)
+        found = torch.atan2(sine, cosine)
+    expected = vectors().double() @ (reference * step)
+    torch.testing.assert_close(found.reshape(expected.shape), expected, rtol=0, atol=1e-5)
+
+
+def test_bands_of_fractions_are_as_long_as_the_field_of_view_makes_them() -> None:
+    encoding = create_encoding("rotary_dino", dim=12, num_heads=1, frame="fraction", base=16.0)
+    spectrum = diagnose_spectrum(encoding, [HEAD], patch_size=5)
+    assert [band.wavelength_mm for band in spectrum.bands] == pytest.approx([125, 500] * 3)  # u runs over 2 in 250 mm
+    assert spectrum.recommended_mm == (20, 250)
+
+
+def test_oblique_bands_of_learned_directions_are_judged_along_them() -> None:
+    torch.manual_seed(0)
+    encoding = create_encoding("rotary_mixed", dim=36, num_heads=2, frame="mm")
+    bands = diagnose_spectrum(encoding, [HEAD], patch_size=4).bands
+    assert len(bands) == 18
+    assert {band.head for band in bands} == {0, 1}
+    assert {band.axis for band in bands} == {None}
+    assert all(8 / 3**0.5 - 1e-6 <= band.pitch_mm <= 8 for band in bands)
+    assert all(250 <= band.extent_mm <= 250 * 3**0.5 + 1e-6 for band in bands)
