@@ -6,8 +6,9 @@ python benchmarks/attention.py [--csv benchmarks/attention.csv]
 from __future__ import annotations
 
 import multiprocessing
-import resource
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from timing import arguments, compare, pinned, save, show
@@ -16,7 +17,7 @@ from medattn import TokenLayout, VoxelGrid, attend, create_encoding, token_coord
 from medattn.coordinates import token_steps
 
 HEADS, WIDTH = 6, 64
-SHAPES = {1728: (12, 12, 12), 4096: (16, 16, 16), 8192: (16, 16, 32)}
+SHAPES = {64: (4, 4, 4), 1728: (12, 12, 12), 4096: (16, 16, 16), 8192: (16, 16, 32)}
 NAMES = {
     "none": {},
     "rotary_axial": {},
@@ -57,10 +58,16 @@ def peak_mib(name: str, num_tokens: int, threads: int) -> float:
 
 def _peak_mib(name: str, num_tokens: int, threads: int) -> float:
     torch.set_num_threads(threads)
-    attention(name, 1728)()  # what is allocated once
-    run, before = attention(name, num_tokens), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    attention(name, 64)()  # what is allocated once
+    run, before = attention(name, num_tokens), _most_mib()
     run()
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return _most_mib() - before
+
+
+def _most_mib() -> float:
+    """The most memory that this process has had (that of getrusage is inherited from its parent)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
 
 
 def main() -> None:
@@ -71,6 +78,8 @@ def main() -> None:
         medians = compare({name: attention(name, num_tokens) for name in NAMES}, options.rounds)
         show(f"{num_tokens} tokens, {HEADS} heads of {WIDTH}", medians, "none", rows)
     memory: list[dict[str, object]] = []
+    for name in ("OMP_PLACES", "OMP_PROC_BIND"):
+        os.environ.pop(name, None)  # of this process, and not for those that it starts
     print(f"\npeak memory, MiB{'':28}{'4,096':>9}{'8,192':>9}{'ratio':>8}")
     for name in NAMES:
         small, large = (peak_mib(name, n, options.threads) for n in (4096, 8192))

@@ -53,7 +53,8 @@ The mean logit between the token in the middle and those before and behind it al
 positions: over all contents, the same at both places, with identity projections, as initialised, mean of the heads. Two
 acquisitions of one field of view of {EXTENT_MM:g} mm: slices of 1 mm (tokens {PATCH} mm apart) and of 5 mm
 ({5 * PATCH} mm apart). The reference is 1 mm, so both frames agree on the first; on the second, an index arm sees
-everything five times nearer. In the mm frame the two agree where both have tokens.
+everything five times nearer. In the mm frame the two agree where both have tokens, unless the encoding knows how large
+a patch is (`rotary_extent`). What is linear in the query (`relative_decomposed`) is 0 in the mean.
 """
 
 

@@ -85,6 +85,8 @@ def _encoding(arguments: argparse.Namespace) -> PositionalEncoding:
     Raises:
         ValueError: if it cannot be built, or has no spectrum, or the patch size or the plot's name is of no use.
     """
+    import torch
+
     from medattn.encodings import create_encoding
     from medattn.encodings.spectrum import diagnose_spectrum
     from medattn.geometry import VoxelGrid
@@ -92,6 +94,7 @@ def _encoding(arguments: argparse.Namespace) -> PositionalEncoding:
     if arguments.plot and arguments.plot.suffix.lower() not in (".png", ".svg"):
         raise ValueError(f"--plot must end in .png or .svg, got {arguments.plot.name!r}")
     size = {"dim": arguments.dim, "num_heads": arguments.heads}
+    torch.manual_seed(0)  # of frequencies that are drawn, so that each run judges the same
     encoding = create_encoding(arguments.encoding, **size, frame=arguments.frame, **_options(arguments))
     grid = VoxelGrid.from_spacing((2, 2, 2), 1.0)
     diagnose_spectrum(encoding, [grid], patch_size=_patch_size(arguments))  # refuses what it cannot judge

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from medattn.cli.inspect_text import number
 from medattn.cli.spectrum_report import AXES, Group, Report
@@ -35,7 +36,7 @@ def plot_spectrum(report: Report, ending: str) -> bytes:
     groups = report.groups[:_MOST_ROWS]
     kinds = [a for a in (0, 1, 2, None) if any(band.axis == a for group in groups for band in group.bands)]
     with rc_context(STYLE):
-        figure = Figure(figsize=(2.2 + 3.0 * len(kinds), 1.5 + 0.26 * len(groups)))
+        figure = Figure(figsize=(2.2 + 3.0 * len(kinds), 1.9 + 0.26 * len(groups)))
         panels = figure.subplots(1, len(kinds), sharex=True, sharey=True, squeeze=False)[0]
         for panel, axis in zip(panels, kinds, strict=True):
             name = "oblique" if axis is None else f"along {AXES[report.encoding.frame][axis]}"
@@ -50,14 +51,16 @@ def plot_spectrum(report: Report, ending: str) -> bytes:
         figure.suptitle(
             f"{report.encoding.name} in {report.encoding.frame}, patches of {patch} voxels{more}", x=0.01, ha="left"
         )
-        figure.legend(handles=_legend(report), loc="outside lower center", ncols=5)
+        figure.legend(handles=_legend(report), loc="outside lower center", ncols=2 * len(kinds) - 1)
         return render(figure, ending)
 
 
 def _draw_panel(panel: Axes, groups: tuple[Group, ...], axis: int | None) -> None:
     panel.set_xscale("log")
     panel.grid(visible=False, axis="y")
+    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=9))
     panel.xaxis.set_major_formatter(lambda value, _: number(value))
+    panel.xaxis.set_minor_formatter(NullFormatter())
     for row, group in enumerate(groups):
         bands = [band for band in group.bands if band.axis == axis]
         if axis is not None and bands and bands[0].extent_mm > 0:

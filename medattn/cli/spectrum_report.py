@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from medattn.cli.inspect_text import number, shown
 from medattn.coordinates import Frame
 from medattn.encodings import PositionalEncoding, create_encoding
@@ -102,8 +104,9 @@ class Report:
         return f"{found} With --wavelengths-mm {shortest} {longest}: {better} ({reason})."
 
     def _pitch_mm(self, group: Group) -> float:
-        """The largest distance of neighbouring tokens."""
-        return max(band.pitch_mm for band in group.bands)
+        """The largest distance of neighbouring tokens; 0 if there is but one."""
+        tokens = group.grid.patch_grid(self.patch_size)
+        return max(s if n > 1 else 0.0 for s, n in zip(tokens.spacing_mm.tolist(), tokens.shape, strict=True))
 
     def print_text(self) -> None:
         """A line for each group, and the advice."""
@@ -171,6 +174,7 @@ def _with_wavelengths(
         return None
     chosen = {**options, "wavelengths_mm": tuple(float(_rounded_up(length)) for length in wavelengths)}
     size = {"dim": encoding.dim, "num_heads": encoding.num_heads}
+    torch.manual_seed(0)
     try:
         return create_encoding(encoding.name, **size, frame=encoding.frame, **chosen)
     except ValueError:  # it has no option of that name

@@ -160,3 +160,13 @@ def test_help_and_wrong_arguments_load_neither_torch_nor_matplotlib() -> None:
         check=True,
     )
     assert loaded.stdout.splitlines()[-1] == "[]"
+
+
+def test_frequencies_that_are_drawn_are_the_same_in_each_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "a.nii")
+    one, other = (Run(capsys, tmp_path, "--encoding", "rotary_mixed", "--dim", 96, "--json").out for _ in range(2))
+    assert one == other
+    assert {band["head"] for band in json.loads(one)["groups"][0]["bands"]} == set(range(6))
+    assert "oblique" in Run(capsys, tmp_path, "--encoding", "rotary_mixed").out
