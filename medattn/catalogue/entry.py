@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from medattn.encodings.base import PositionalEncoding
 from medattn.encodings.units import Millimetres
 from medattn.geometry import VoxelGrid
 
-DIM, HEADS, TOKENS, FFN_RATIO = 384, 6, 12**3, 4
+DIM, HEADS, SHAPE, FFN_RATIO = 384, 6, (12, 12, 12), 4
+TOKENS = math.prod(SHAPE)
 """The size that parameters and costs are stated for."""
 
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {
@@ -83,8 +85,8 @@ class Entry:
             kinds=tuple(part for part in KINDS if getattr(small_signal(encoding), part) is not None),
             invariances={frame: tuple(i for i in Invariance if i in each.invariances) for frame, each in built.items()},
             parameters=sum(parameter.numel() for parameter in encoding.parameters()),
-            signal_macs=encoding.signal_macs(TOKENS),
-            layer_macs=encoding.layer_macs(TOKENS),
+            signal_macs=encoding.signal_macs(SHAPE),
+            layer_macs=encoding.layer_macs(SHAPE),
         )
 
     @property

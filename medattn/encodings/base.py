@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from medattn.coordinates import Frame
 from medattn.encodings.layout import TokenLayout
 from medattn.encodings.signal import PositionSignal
+from medattn.geometry.grid import Triple
 
 ALL_FRAMES = tuple(Frame)
 
@@ -110,12 +111,14 @@ class PositionalEncoding(nn.Module):
         """
         return Invariance.TRANSLATION in self.invariances
 
-    def signal_macs(self, num_tokens: int) -> int:
-        """Multiply-accumulates of matrix products and convolutions, once per forward, for one sample."""
+    def signal_macs(self, shape: Triple) -> int:
+        """Multiply-accumulates of matrix products and convolutions, once per forward, for a token grid of ``shape``."""
         return 0
 
-    def layer_macs(self, num_tokens: int) -> int:
-        """Multiply-accumulates that each layer's attention does on top of ``medattn.layer_macs``, for one sample."""
+    def layer_macs(self, shape: Triple, prefix: int = 0) -> int:
+        """Multiply-accumulates that each layer's attention does on top of ``medattn.layer_macs``, for one token grid of
+        ``shape`` after ``prefix`` tokens without a place, in float32 or better.
+        """
         return 0
 
     def forward(self, coords: Tensor, layout: TokenLayout | None = None) -> PositionSignal:

@@ -6,6 +6,7 @@ N^2 pairs: ``TableBias`` holds one number a head for each. ``PairBias`` evaluate
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -181,6 +182,11 @@ def kernel_bias(kernel: Kernel, coords: Tensor, layout: TokenLayout | None) -> B
         kernel(grid_displacements(shape, step)).movedim(-1, 0) for shape, step in zip(shapes, steps, strict=True)
     )
     return TableBias(tables, shapes, coords.shape[1])
+
+
+def distinct_displacements(shape: Triple) -> int:
+    """How many displacements there are on a grid of ``shape``."""
+    return math.prod(2 * n - 1 for n in shape)
 
 
 def grid_displacements(shape: Triple, steps: Tensor) -> Tensor:

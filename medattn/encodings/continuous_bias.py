@@ -68,6 +68,6 @@ class ContinuousBiasEncoding(KernelEncoding):
         out = self.mlp(spaced)
         return out if self.bound is None else self.bound * out.sigmoid()
 
-    def signal_macs(self, num_tokens: int) -> int:
-        """Of the 8 N distinct displacements on a cubic grid."""
-        return 8 * num_tokens * self.mlp.macs
+    @property
+    def kernel_macs(self) -> int:
+        return self.mlp.macs

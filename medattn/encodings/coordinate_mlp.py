@@ -15,6 +15,7 @@ from medattn.encodings.layout import TokenLayout
 from medattn.encodings.registry import register
 from medattn.encodings.signal import PositionSignal
 from medattn.encodings.units import Millimetres
+from medattn.geometry.grid import Triple
 
 
 def checked_hidden_dim(value: int) -> int:
@@ -85,5 +86,5 @@ class CoordinateMLPEncoding(PositionalEncoding):
         """Additive signal (B, N, dim)."""
         return PositionSignal(additive=self.mlp(self.units(coords) / self.scale_mm))
 
-    def signal_macs(self, num_tokens: int) -> int:
-        return num_tokens * self.mlp.macs
+    def signal_macs(self, shape: Triple) -> int:
+        return math.prod(shape) * self.mlp.macs

@@ -16,7 +16,7 @@ from medattn.encodings.layout import TokenLayout
 from medattn.encodings.registry import register
 from medattn.encodings.signal import PositionSignal
 from medattn.encodings.units import Millimetres
-from medattn.geometry.grid import as_spacing_mm
+from medattn.geometry.grid import Triple, as_spacing_mm
 
 
 @register("fourier")
@@ -89,5 +89,5 @@ class FourierEncoding(PositionalEncoding):
             return PositionSignal(additive=self.mlp(features))
         return PositionSignal(additive=F.pad(features, (0, self.dim - features.shape[-1])))
 
-    def signal_macs(self, num_tokens: int) -> int:
-        return num_tokens * (self.frequencies_per_mm.numel() + (0 if self.mlp is None else self.mlp.macs))
+    def signal_macs(self, shape: Triple) -> int:
+        return math.prod(shape) * (self.frequencies_per_mm.numel() + (0 if self.mlp is None else self.mlp.macs))

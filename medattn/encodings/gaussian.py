@@ -19,9 +19,7 @@ from medattn.encodings.layout import TokenLayout
 from medattn.encodings.registry import register
 from medattn.encodings.signal import PositionSignal
 from medattn.encodings.units import Millimetres
-
-NUM_CHANNELS = 5
-"""Three for the product, one for each token's own square; 24 in half precision."""
+from medattn.geometry.grid import Triple
 
 
 @dataclass(frozen=True)
@@ -138,8 +136,9 @@ class GaussianEncoding(PositionalEncoding):
         same = {Invariance.AXIS_PERMUTATION, Invariance.ROTATION} if self.is_isotropic else set()
         return frozenset({Invariance.TRANSLATION, Invariance.FLIP, *same})
 
-    def layer_macs(self, num_tokens: int) -> int:
-        return NUM_CHANNELS * num_tokens**2 * self.num_heads
+    def layer_macs(self, shape: Triple, prefix: int = 0) -> int:
+        channels = len(self.units.factors) + 2  # of the product, and one for each token's own square
+        return 2 * channels * (prefix + math.prod(shape)) ** 2 * self.num_heads
 
     def signal(self, coords: Tensor, layout: TokenLayout | None) -> PositionSignal:
         """Extra channels of queries and keys."""

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from medattn.coordinates import Frame
 from medattn.encodings.base import Invariance, PositionalEncoding
-from medattn.encodings.bias import kernel_bias
+from medattn.encodings.bias import distinct_displacements, kernel_bias
 from medattn.encodings.layout import TokenLayout
 from medattn.encodings.signal import PositionSignal
 from medattn.encodings.units import Millimetres
+from medattn.geometry.grid import Triple
 
 
 class KernelEncoding(PositionalEncoding):
@@ -53,6 +54,15 @@ class KernelEncoding(PositionalEncoding):
     def signal(self, coords: Tensor, layout: TokenLayout | None) -> PositionSignal:
         """A bias: a table of the distinct displacements on grids, pair by pair for scattered tokens."""
         return PositionSignal(bias=kernel_bias(self._kernel_of_units, coords, layout))
+
+    @property
+    def kernel_macs(self) -> int:
+        """Multiply-accumulates of ``kernel`` for one displacement."""
+        return 0
+
+    def signal_macs(self, shape: Triple) -> int:
+        """Of the distinct displacements."""
+        return distinct_displacements(shape) * (3 * self.axes + self.kernel_macs)
 
     def _kernel_of_units(self, displacement: Tensor) -> Tensor:
         return self.kernel(self.units(displacement))

@@ -84,5 +84,5 @@ class PEGEncoding(PositionalEncoding):
         mixer = NeighbourMixer(self.convolution.weight, self.convolution.bias, layout.shapes)
         return PositionSignal(mixer=mixer)
 
-    def signal_macs(self, num_tokens: int) -> int:
-        return 27 * num_tokens * self.dim
+    def signal_macs(self, shape: Triple) -> int:
+        return 27 * math.prod(shape) * self.dim

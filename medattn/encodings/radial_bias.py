@@ -61,6 +61,10 @@ class RadialBiasEncoding(DistanceEncoding):
         self.register_buffer("centres_mm", centres, persistent=False)
         self.weight = nn.Parameter(0.5 * torch.randn(num_basis, num_heads))
 
+    @property
+    def kernel_macs(self) -> int:
+        return self.weight.numel()
+
     def profile(self, distance_mm: Tensor) -> Tensor:
         centres: Tensor = self.get_buffer("centres_mm").to(distance_mm.dtype)
         bumps = torch.exp(-0.5 * ((distance_mm - centres) / (centres[1] - centres[0])).square())

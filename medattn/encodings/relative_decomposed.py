@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -107,10 +108,10 @@ class RelativeDecomposedEncoding(PositionalEncoding):
     def invariances(self) -> frozenset[Invariance]:
         return frozenset({Invariance.TRANSLATION})
 
-    def layer_macs(self, num_tokens: int) -> int:
-        """On a cubic grid."""
-        channels = 3 * round(num_tokens ** (1 / 3))
-        return num_tokens * channels * (self.dim + num_tokens * self.num_heads)
+    def layer_macs(self, shape: Triple, prefix: int = 0) -> int:
+        """Of the queries with the tables, and of the channels that follow."""
+        tokens = math.prod(shape)
+        return sum(shape) * (tokens * self.dim + 2 * (prefix + tokens) ** 2 * self.num_heads)
 
     def signal(self, coords: Tensor, layout: TokenLayout | None) -> PositionSignal:
         """Extra channels of queries and keys.

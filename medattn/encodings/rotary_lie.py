@@ -16,6 +16,7 @@ from medattn.encodings.layout import TokenLayout
 from medattn.encodings.registry import register
 from medattn.encodings.signal import PositionSignal
 from medattn.encodings.units import Millimetres
+from medattn.geometry.grid import Triple
 
 Generators = Literal["commuting", "free"]
 
@@ -91,6 +92,17 @@ class RotaryLieEncoding(PositionalEncoding):
     @property
     def invariances(self) -> frozenset[Invariance]:
         return frozenset({Invariance.TRANSLATION} if self.generators == "commuting" else ())
+
+    def signal_macs(self, shape: Triple) -> int:
+        """Matrix exponentials are left out."""
+        tokens, frequencies = math.prod(shape), self.frequencies.numel()
+        if self.generators == "free":
+            return tokens * frequencies
+        return tokens * (frequencies + 2 * self.basis.numel() * self.block_size)
+
+    def layer_macs(self, shape: Triple, prefix: int = 0) -> int:
+        groups = self.head_dim // self.block_size
+        return 2 * (prefix + math.prod(shape)) * self.num_heads * groups * self.block_size**2
 
     def signal(self, coords: Tensor, layout: TokenLayout | None) -> PositionSignal:
         """Matrices (B, H, N, head_dim // block_size, block_size, block_size)."""

@@ -17,6 +17,7 @@ from medattn.encodings.registry import register
 from medattn.encodings.signal import PositionSignal
 from medattn.encodings.turning import rotary_from_angles
 from medattn.encodings.units import Millimetres
+from medattn.geometry.grid import Triple
 
 
 @register("rotary_mixed")
@@ -73,8 +74,8 @@ class RotaryMixedEncoding(PositionalEncoding):
         """(H, P, A): radians per mm along each axis of the frame, at the reference."""
         return self.frequencies
 
-    def signal_macs(self, num_tokens: int) -> int:
-        return num_tokens * self.frequencies.numel()
+    def signal_macs(self, shape: Triple) -> int:
+        return math.prod(shape) * self.frequencies.numel()
 
     def signal(self, coords: Tensor, layout: TokenLayout | None) -> PositionSignal:
         """Rotary signal (B, H, N, head_dim // 2, 2)."""

@@ -13,6 +13,7 @@ from medattn.encodings.base import About, Invariance, PositionalEncoding
 from medattn.encodings.layout import TokenLayout
 from medattn.encodings.registry import create_encoding, register
 from medattn.encodings.signal import PositionSignal, sum_of_signals
+from medattn.geometry.grid import Triple
 
 
 @register("sum")
@@ -78,8 +79,8 @@ class SumEncoding(PositionalEncoding):
             raise ValueError(f"a sum may turn by matrices or by angles but not both, which do not commute: got {names}")
         return total
 
-    def signal_macs(self, num_tokens: int) -> int:
-        return sum(part.signal_macs(num_tokens) for part in self.encodings)
+    def signal_macs(self, shape: Triple) -> int:
+        return sum(part.signal_macs(shape) for part in self.encodings)
 
-    def layer_macs(self, num_tokens: int) -> int:
-        return sum(part.layer_macs(num_tokens) for part in self.encodings)
+    def layer_macs(self, shape: Triple, prefix: int = 0) -> int:
+        return sum(part.layer_macs(shape, prefix) for part in self.encodings)

@@ -10,6 +10,7 @@ from medattn.inspect.attribution import (
     rollout,
     weights_vs_removal,
 )
+from medattn.inspect.cost import EncoderCost, cost_table
 from medattn.inspect.statistics import (
     attention_distance_mm,
     effective_rank,
@@ -21,8 +22,10 @@ from medattn.inspect.statistics import (
 
 __all__ = [
     "Agreement",
+    "EncoderCost",
     "agreement",
     "attention_distance_mm",
+    "cost_table",
     "deletion_curve",
     "effective_rank",
     "entropy",

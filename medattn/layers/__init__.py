@@ -3,7 +3,7 @@
 from medattn.layers.block import Block, SelfAttention
 from medattn.layers.label_embed import LabelEmbed
 from medattn.layers.patch_embed import PatchEmbed, PatchEmbedding
-from medattn.layers.patch_embeddings import create_patch_embed
+from medattn.layers.patch_embeddings import as_patch_embed, create_patch_embed
 from medattn.layers.physical_patch_embed import PhysicalPatchEmbed
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "PatchEmbedding",
     "PhysicalPatchEmbed",
     "SelfAttention",
+    "as_patch_embed",
     "create_patch_embed",
 ]

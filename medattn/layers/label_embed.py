@@ -38,6 +38,9 @@ class LabelEmbed(PatchEmbedding):
     def patch_size_on(self, grid: VoxelGrid) -> Triple:
         return self.patch_size
 
+    def blank(self, grid: VoxelGrid) -> Tensor:
+        return torch.zeros(1, *grid.shape, dtype=torch.long, device=self.table.device)
+
     def forward(self, volume: Tensor, grid: VoxelGrid | None = None) -> Tensor:
         """Integers (B, I, J, K) or (B, 1, I, J, K) of any size -> (B, N, dim), edges continued to whole patches.
 

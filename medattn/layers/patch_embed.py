@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 
@@ -58,6 +59,15 @@ class PatchEmbedding(nn.Module):
         """Volumes of one shape whose grids have equal keys can be embedded in one call."""
         return None
 
+    def macs(self, grid: VoxelGrid) -> int:
+        """Multiply-accumulates for one volume on ``grid``."""
+        return 0
+
+    def blank(self, grid: VoxelGrid) -> Tensor:
+        """A volume (C, I, J, K) of zeros that it takes."""
+        weight = next(self.parameters())
+        return weight.new_zeros(self.in_channels, *grid.shape)
+
     @abstractmethod
     def forward(self, volume: Tensor, grid: VoxelGrid | None = None) -> Tensor:
         """(B, C, I, J, K) of any size, all on grids like ``grid`` -> (B, N, dim), tokens in raster order."""
@@ -88,6 +98,9 @@ class PatchEmbed(PatchEmbedding):
 
     def patch_size_on(self, grid: VoxelGrid) -> Triple:
         return self.patch_size
+
+    def macs(self, grid: VoxelGrid) -> int:
+        return math.prod(grid.patch_grid(self.patch_size).shape) * self.projection.weight.numel()
 
     def forward(self, volume: Tensor, grid: VoxelGrid | None = None) -> Tensor:
         """(B, C, I, J, K) of any size -> (B, N, dim), N = ceil(I/p0) ceil(J/p1) ceil(K/p2)."""

@@ -83,6 +83,17 @@ class PhysicalPatchEmbed(PatchEmbedding):
             weight = weight.movedim(-1, axis + 2)
         return weight.flatten(1)
 
+    def macs(self, grid: VoxelGrid) -> int:
+        """Of the resized kernel with the patches, and of resizing it."""
+        size = self.patch_size_on(grid)
+        macs = math.prod(grid.patch_grid(size).shape) * self.dim * self.in_channels * math.prod(size)
+        done: list[int] = list(self.reference_patch)
+        for axis, (nodes, samples, step) in enumerate(zip(self.reference_patch, size, self._steps(grid), strict=True)):
+            if samples != nodes or step != 1:
+                macs += self.dim * self.in_channels * math.prod(done) * samples
+                done[axis] = samples
+        return macs
+
     def forward(self, volume: Tensor, grid: VoxelGrid | None = None) -> Tensor:
         """(B, C, I, J, K), all on grids of the spacing of ``grid`` -> (B, N, dim).
 

@@ -47,7 +47,7 @@ def test_a_perceptron_can_follow() -> None:
     deep.load_state_dict(plain.state_dict(), strict=False)
     assert sum(p.numel() for p in deep.parameters()) > 0
     assert not torch.allclose(plain(coords()).additive, deep(coords()).additive, atol=1e-2)
-    assert deep.signal_macs(10) > plain.signal_macs(10) == 10 * 9
+    assert deep.signal_macs((5, 2, 1)) > plain.signal_macs((5, 2, 1)) == 10 * 9
 
 
 def test_the_coordinate_perceptron_is_two_layers_with_a_gelu() -> None:
@@ -57,7 +57,7 @@ def test_the_coordinate_perceptron_is_two_layers_with_a_gelu() -> None:
     x = coords().float() / 50
     expected = F.linear(F.gelu(F.linear(x, first.weight, first.bias)), second.weight, second.bias)
     torch.testing.assert_close(encoding(coords()).additive.float(), expected, rtol=0, atol=1e-5)
-    assert encoding.signal_macs(10) == 10 * (3 * 11 + 11 * 7)
+    assert encoding.signal_macs((5, 2, 1)) == 10 * (3 * 11 + 11 * 7)
 
 
 @pytest.mark.parametrize(

@@ -69,4 +69,4 @@ def test_without_grids_and_in_mm_it_is_refused_with_the_reason() -> None:
 def test_costs() -> None:
     peg = encoding()
     assert sum(p.numel() for p in peg.parameters()) == 28 * 6
-    assert peg.signal_macs(10) == 27 * 10 * 6
+    assert peg.signal_macs((5, 2, 1)) == 27 * 10 * 6
