@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from medattn.attention.blocked import QUERIES
 from medattn.attention.functional import attend
 from medattn.encodings.bias import Bias
 
@@ -22,6 +23,7 @@ class KVCache:
         self._values: list[Tensor] = []
         self._channels: list[Tensor] = []
         self._numbers: list[Tensor] = []
+        self._visible: list[Tensor] = []
 
     def __len__(self) -> int:
         """How many memories there are."""
@@ -36,6 +38,7 @@ class KVCache:
         bias: Bias | None = None,
         numbers: Tensor | None = None,
         channels: tuple[Tensor, Tensor] | None = None,
+        visible: Tensor | None = None,
         temperature: float = 1.0,
     ) -> Tensor:
         """Take in a slab's keys and values (B, H, n, D), and attend to everything so far: (B, H, n, E).
@@ -44,6 +47,7 @@ class KVCache:
             bias: of the whole grid; needs ``numbers``.
             numbers: (n,) place of each of the slab's tokens among those of ``bias``.
             channels: extra channels of the slab's queries and keys (see ``attend``); always or never.
+            visible: boolean (B, n), False for tokens of the slab that none may attend to.
 
         Raises:
             ValueError: for a bias without numbers, or channels in some slabs only.
@@ -61,6 +65,17 @@ class KVCache:
         if channels is not None:
             self._channels.append(channels[1])
             channels = (channels[0], torch.cat(self._channels, dim=2))
-        rows = None if bias is None else bias.pairs(torch.as_tensor(numbers), torch.cat(self._numbers))
-        keys, values = torch.cat(self._keys, dim=2), torch.cat(self._values, dim=2)
-        return attend(q, keys, values, bias=rows, channels=channels, temperature=temperature)
+        everyone = torch.ones(k.shape[0], k.shape[2], dtype=torch.bool, device=k.device)
+        self._visible.append(everyone if visible is None else visible)
+        keys, values, seen = (torch.cat(x, dim) for x, dim in ((self._keys, 2), (self._values, 2), (self._visible, 1)))
+        mask = None if bool(seen.all()) else seen[:, None, None, :]
+        if bias is None:
+            return attend(q, keys, values, channels=channels, mask=mask, temperature=temperature)
+        memories, outs = torch.cat(self._numbers), []
+        for part in torch.arange(q.shape[2], device=q.device).split(QUERIES):  # a slab's bias is not held whole either
+            rows = bias.pairs(torch.as_tensor(numbers)[part], memories)
+            some = None if channels is None else (channels[0][:, :, part], channels[1])
+            outs.append(
+                attend(q[:, :, part], keys, values, bias=rows, channels=some, mask=mask, temperature=temperature)
+            )
+        return torch.cat(outs, dim=2)

@@ -126,7 +126,7 @@ class VolumeEncoder(nn.Module):
             origins_mm: a point per volume to measure coordinates from (see ``token_coordinates``).
             visible: boolean (B, N) for the tokens of the patches, False for those that no other may attend to.
             causal_axis: array axis along which a token sees its own layer of tokens and those before it, as if the
-                scan arrived slab by slab (see ``SlabStream``); None lets all see all.
+                scan arrived slab by slab; None lets all see all. Takes a mask of N x N bytes, ``SlabStream`` none.
 
         Raises:
             ValueError: if the volumes and grids do not fit; the error names the sample. For an encoding that maps

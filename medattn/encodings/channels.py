@@ -51,6 +51,35 @@ class JoinedChannels(Channels):
         return JoinedChannels(tuple(part.with_prefix(count) for part in self.parts))
 
 
+@dataclass(frozen=True)
+class SomeChannels(Channels):
+    """Those of some tokens alone.
+
+    Attributes:
+        every: the channels of all tokens.
+        numbers: (n,) which of them.
+    """
+
+    every: Channels
+    numbers: Tensor
+
+    def queries(self, q: Tensor) -> Tensor:
+        """(B, H, n, E) for queries (B, H, n, D): what a query asks may depend on its place among all."""
+        count = self.every.keys(q.dtype).shape[2]
+        everywhere = q.new_zeros(*q.shape[:2], count, q.shape[3]).index_copy(2, self.numbers, q)
+        return self.every.queries(everywhere)[:, :, self.numbers]
+
+    def keys(self, dtype: torch.dtype) -> Tensor:
+        return self.every.keys(dtype)[:, :, self.numbers]
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> SomeChannels:
+        return SomeChannels(self.every.to(device, dtype), self.numbers.to(device))
+
+    def with_prefix(self, count: int) -> SomeChannels:
+        front = torch.arange(count, device=self.numbers.device)
+        return SomeChannels(self.every.with_prefix(count), torch.cat([front, self.numbers + count]))
+
+
 def joined_channels(channels: Sequence[Channels]) -> Channels | None:
     """All of them side by side; None if there are none."""
     if len(channels) < 2:

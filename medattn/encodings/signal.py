@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from medattn.encodings.bias import Bias, sum_of_biases
-from medattn.encodings.channels import Channels, joined_channels
+from medattn.encodings.channels import Channels, SomeChannels, joined_channels
 from medattn.encodings.turning import compose_turns, multiply_blocks, rotate_pairs
 
 
@@ -70,6 +70,22 @@ class PositionSignal:
             None if self.bias is None else self.bias.with_prefix(count),
             None if self.channels is None else self.channels.with_prefix(count),
             None if self.mixer is None else self.mixer.with_prefix(count),
+        )
+
+    def at(self, numbers: Tensor) -> PositionSignal:
+        """The signal of the tokens ``numbers`` (n,) alone; ``bias`` stays that of all, to be asked for pairs.
+
+        Raises:
+            ValueError: if it maps tokens together.
+        """
+        if self.mixer is not None:
+            raise ValueError("tokens that are mapped together have no signal of their own")
+        return PositionSignal(
+            None if self.additive is None else self.additive[:, numbers],
+            None if self.rotary is None else self.rotary[:, :, numbers],
+            None if self.matrices is None else self.matrices[:, :, numbers],
+            self.bias,
+            None if self.channels is None else SomeChannels(self.channels, numbers),
         )
 
     def add_to(self, tokens: Tensor) -> Tensor:

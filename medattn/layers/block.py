@@ -49,7 +49,10 @@ class SelfAttention(nn.Module):
         """(B, N, dim) -> (B, N, dim); ``mask`` is boolean, broadcastable to (B, H, N, N)."""
         dropout = self.dropout if self.training else 0.0
         q, k, v, bias, channels = self.project(tokens, signal)
-        mixed = attend(q, k, v, bias=bias, channels=channels, mask=mask, dropout=dropout)
+        return self.merge(attend(q, k, v, bias=bias, channels=channels, mask=mask, dropout=dropout))
+
+    def merge(self, mixed: Tensor) -> Tensor:
+        """What ``attend`` gave, (B, H, N, D), as an update (B, N, dim) of the tokens."""
         projected: Tensor = self.out(mixed.transpose(1, 2).flatten(-2))
         return projected
 
@@ -81,7 +84,11 @@ class Block(nn.Module):
 
     def forward(self, tokens: Tensor, signal: PositionSignal, mask: Tensor | None = None) -> Tensor:
         """(B, N, dim) -> (B, N, dim)."""
-        tokens = tokens + self._dropped(self.attention(self.attention_norm(tokens), signal, mask))
+        return self.after_attention(tokens, self.attention(self.attention_norm(tokens), signal, mask))
+
+    def after_attention(self, tokens: Tensor, update: Tensor) -> Tensor:
+        """The rest of the block, from its input and what its attention gave."""
+        tokens = tokens + self._dropped(update)
         return tokens + self._dropped(self.ffn(self.ffn_norm(tokens)))
 
     def _dropped(self, update: Tensor) -> Tensor:
