@@ -1,6 +1,6 @@
 """Attention as functions, its masks, its backends and its cost."""
 
-from medattn.attention.backends import BackendChoice, choose_backend, record_backends
+from medattn.attention.backends import BackendChoice, choose_backend, prefer_backend, record_backends
 from medattn.attention.cache import KVCache
 from medattn.attention.cost import LayerMacs, layer_macs
 from medattn.attention.flops import flop_counter
@@ -19,5 +19,6 @@ __all__ = [
     "flop_counter",
     "layer_macs",
     "padding_mask",
+    "prefer_backend",
     "record_backends",
 ]

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from medattn.encodings.bias import Bias, TableBias
 
-Backend = Literal["auto", "fused", "blocked", "reference"]
-BACKENDS = ("auto", "fused", "blocked", "reference")
+Backend = Literal["auto", "fused", "blocked", "flex", "reference"]
+BACKENDS = ("auto", "fused", "blocked", "flex", "reference")
 
 
 class BackendChoice(NamedTuple):
@@ -26,10 +26,14 @@ def choose_backend(bias: Tensor | Bias | None, dropout: float = 0.0, backend: Ba
     """What ``attend`` runs for these arguments.
 
     Raises:
-        ValueError: for an unknown backend.
+        ValueError: for an unknown backend, or one that cannot compute this.
     """
     if backend not in BACKENDS:
         raise ValueError(f"backend must be {', '.join(BACKENDS[:-1])} or {BACKENDS[-1]}, got {backend!r}")
+    if backend == "auto":
+        backend = _PREFERRED[-1]
+    if backend == "flex":
+        _check_flex(bias, dropout)
     if backend != "auto":
         return BackendChoice(backend, "asked for by name")
     if isinstance(bias, TableBias) and dropout == 0:
@@ -38,6 +42,32 @@ def choose_backend(bias: Tensor | Bias | None, dropout: float = 0.0, backend: Ba
         what = "with dropout" if isinstance(bias, TableBias) else "pair by pair"
         return BackendChoice("blocked", f"a bias {what} is evaluated block by block, and again in the backward pass")
     return BackendChoice("fused", "scaled_dot_product_attention takes all that there is to add to the logits")
+
+
+def _check_flex(bias: Tensor | Bias | None, dropout: float) -> None:
+    if dropout > 0:
+        raise ValueError(f"backend 'flex' has no dropout of weights, got {dropout}: use 'auto'")
+    if bias is not None and not isinstance(bias, TableBias):
+        raise ValueError(f"backend 'flex' reads biases by displacement on grids, got {type(bias).__name__}: use 'auto'")
+
+
+_PREFERRED: list[Backend] = ["auto"]
+
+
+@contextmanager
+def prefer_backend(backend: Backend) -> Iterator[None]:
+    """What "auto" is inside: each ``attend`` that leaves the choice, as those of the layers do, takes ``backend``.
+
+    Raises:
+        ValueError: for an unknown backend.
+    """
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be {', '.join(BACKENDS[:-1])} or {BACKENDS[-1]}, got {backend!r}")
+    _PREFERRED.append(backend)
+    try:
+        yield
+    finally:
+        _PREFERRED.pop()
 
 
 _RECORDS: list[list[BackendChoice]] = []

@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from medattn.attention.backends import Backend, choose_backend, note_choice
 from medattn.attention.blocked import QUERIES, blocked_attention
 from medattn.attention.checks import check_arguments
+from medattn.attention.flex import attend_by_flex
 from medattn.attention.masks import combined_mask, shielded, spoil
 from medattn.encodings.bias import Bias, TableBias
 
@@ -46,8 +47,10 @@ def attend(
             for s = q k^T / sqrt(D).
         dropout: probability of dropping a weight. The caller passes 0 outside training.
         backend: "fused" is ``scaled_dot_product_attention``, "blocked" takes queries block by block, so that no
-            (H, N, M) exists forward or backward, "reference" is the written-out softmax; "auto" chooses, and
-            ``choose_backend`` and ``record_backends`` tell what and why.
+            (H, N, M) exists forward or backward, "flex" is ``flex_attention`` with biases read from their tables in
+            the kernel (for CUDA; on the CPU it is written out and has no gradients), "reference" is the written-out
+            softmax; "auto" chooses, unless told by ``prefer_backend``, and ``choose_backend`` and ``record_backends``
+            tell what and why.
 
     Returns:
         (B, H, N, E).
@@ -67,7 +70,10 @@ def attend(
         out = (weights @ v.to(weights.dtype)).to(v.dtype)
     else:
         q, k, v = _of_one_width(q, k, v)
-        if choice.name == "fused":
+        if choice.name == "flex":
+            assert bias is None or isinstance(bias, TableBias)
+            out = attend_by_flex(q, k, v, bias, mask, causal, scale)
+        elif choice.name == "fused":
             out = _fused(q, k, v, _dense(bias), mask, causal, scale, dropout)
         elif isinstance(bias, TableBias) and dropout == 0:
             out = _from_table(q, k, v, bias, mask, causal, scale)

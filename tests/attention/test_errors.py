@@ -53,7 +53,7 @@ def test_a_mask_that_is_not_boolean_is_refused(mask: Tensor, backend: str) -> No
         *(({"temperature": t}, f"temperature must be positive and finite, got {t}") for t in (0, -1.0, math.inf)),
         ({"temperature": math.nan}, "temperature must be positive and finite, got nan"),
         *(({"dropout": p}, rf"dropout must be in \[0, 1\), got {p}") for p in (1, -0.1, 2.0)),
-        ({"backend": "flash"}, "backend must be auto, fused, blocked or reference, got 'flash'"),
+        ({"backend": "flash"}, "backend must be auto, fused, blocked, flex or reference, got 'flash'"),
     ],
     ids=str,
 )
